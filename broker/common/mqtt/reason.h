@@ -5,9 +5,11 @@
 #ifndef SL_MQTT_REASON_H
 #define SL_MQTT_REASON_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
+#include "mqtt/packet.h"
 
 /* name, code, text, CONNACK return code of 3.x (0xFF: none, just close) */
 #define SL_MQTT_RC_MAP(X)                                                                          \
@@ -67,5 +69,8 @@ const char *sl_mqtt_rc_text(uint8_t code);
 uint8_t sl_mqtt_rc_to_v3(sl_mqtt_rc rc);
 /** Reason code for an error of ours. @thread any */
 sl_mqtt_rc sl_mqtt_rc_of_err(sl_err err);
+/** May this 5.0 packet carry this reason code? For DISCONNECT and AUTH it depends on who sends.
+ * @thread any */
+bool sl_mqtt_rc_is_allowed(uint8_t code, sl_mqtt_type type, bool from_server);
 
 #endif
