@@ -83,6 +83,15 @@ void sl_http_req_set_ctx(sl_http_req *req, void *ctx, void (*drop)(void *ctx));
 /** A header that goes out with whichever response follows. Copies. */
 void sl_http_req_add_header(sl_http_req *req, const char *name, const char *value);
 
+/** For tests of handlers, gates and predicates without a server: target is path and query, peer
+ * 127.0.0.1. SL_EINVAL as the front would answer 400; *why is static. @thread any */
+SL_MUST_USE sl_err sl_http_req_make(sl_http_method method, const char *target, sl_http_req **out,
+                                    const char **why);
+/** Copies; replaces the body. @thread any */
+void sl_http_req_set_body(sl_http_req *req, sl_slice body);
+/** A request header of a made request. @thread any */
+void sl_http_req_set_header(sl_http_req *req, const char *name, const char *value);
+
 /** @thread any */
 sl_http_req *sl_http_req_ref(sl_http_req *req);
 /** Sets *req to NULL; accepts NULL inside. @thread any */
