@@ -54,7 +54,7 @@ make_debian() {
 # inside COMMAND...: in the chroot, with a mount namespace that takes /proc away again at its end.
 inside() {
     # shellcheck disable=SC2016 # expanded inside
-    unshare --mount sh -c 'mount -t proc proc "$0/proc" && exec chroot "$0" "$@"' "$DEBIAN" \
+    unshare --mount env --default-signal=INT sh -c 'mount -t proc proc "$0/proc" && exec chroot "$0" "$@"' "$DEBIAN" \
         env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C ${http_proxy:+http_proxy="$http_proxy"} \
         LISTENER_TCP_BIND_PORT=$MQTT_PORT HTTP_BIND_PORT=$ADMIN_PORT SLUICE_GATEWAY_PORT=$HTTP_PORT "$@"
 }
