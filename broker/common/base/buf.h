@@ -12,6 +12,7 @@
 
 typedef struct sl_buf {
     uint8_t *_ptr; /* owned */
+    size_t _off;   /* bytes consumed at the front, reclaimed when room is needed */
     size_t _len;
     size_t _cap;
     size_t _max;
@@ -37,6 +38,8 @@ SL_MUST_USE sl_err sl_buf_printf(sl_buf *buf, const char *fmt, ...)
 /** Room for len more bytes at *out; sl_buf_commit says how many were written. @thread any */
 SL_MUST_USE sl_err sl_buf_reserve(sl_buf *buf, size_t len, uint8_t **out);
 void sl_buf_commit(sl_buf *buf, size_t len);
+/** Drops what is behind the first len bytes (len <= length). @thread any */
+void sl_buf_truncate(sl_buf *buf, size_t len);
 /** Drops len bytes at the front (len <= length). @thread any */
 void sl_buf_consume(sl_buf *buf, size_t len);
 /** Borrowed until the next change. @thread any */

@@ -25,6 +25,8 @@ typedef struct sl_clock {
 void sl_clock_init(sl_clock *ck);
 /** Stands still until advanced. @thread init */
 void sl_clock_init_fake(sl_clock *ck, sl_mono_ms mono, sl_wall_ms wall);
+/** @thread any */
+bool sl_clock_is_fake(const sl_clock *ck);
 /** Both times of a fake clock go on by span. @thread any */
 void sl_clock_advance(sl_clock *ck, sl_dur_ms span);
 /** @thread any */

@@ -38,10 +38,13 @@ SL_MUST_USE sl_err sl_json_find(sl_slice text, const char *path, sl_json_value *
  * SL_EMALFORMED). @thread any */
 SL_MUST_USE sl_err sl_json_decode_string(sl_json_value value, sl_buf *out);
 /** Appends text as a JSON string with quotes; control bytes, <, >, & and U+2028/9 escaped.
- * text is UTF-8. @thread any */
+ * Errors SL_EMALFORMED text is not UTF-8 (nothing is appended). @thread any */
 SL_MUST_USE sl_err sl_json_write_string(sl_buf *out, sl_slice text);
 /** True when bytes are well-formed UTF-8 (no surrogates, no overlong forms). @thread any */
 bool sl_utf8_is_valid(sl_slice bytes);
+/** Bytes of the well-formed character at the front and its number; 0 when there is none.
+ * @thread any */
+size_t sl_utf8_next(sl_slice bytes, uint32_t *code);
 /** Appends standard base64 with padding. @thread any */
 SL_MUST_USE sl_err sl_base64_write(sl_buf *out, sl_slice bytes);
 /** Appends the decoded bytes; SL_EMALFORMED. @thread any */

@@ -21,8 +21,9 @@ typedef enum sl_level { SL_LEVEL_ERROR, SL_LEVEL_WARN, SL_LEVEL_INFO, SL_LEVEL_T
 /* Trace components: name in SLUICE_TRACE / logging.trace (comma list, "all", "-name" takes out). */
 #define SL_COMPONENT_MAP(X)                                                                        \
     X(BASE, "base")                                                                                \
-    X(LOOP, "loop") X(NET, "net") X(HTTP, "http") X(MQTT, "mqtt") X(LOG, "log") X(INBOX, "inbox")  \
-        X(DB, "db") X(BROKER, "broker") X(ACTOR, "actor") X(SESSION, "session") X(ROUTE, "route")  \
+    X(LOOP, "loop")                                                                                \
+    X(NET, "net") X(HTTP, "http") X(MQTT, "mqtt") X(LOG, "log") X(INBOX, "inbox") X(DB, "db")      \
+        X(BROKER, "broker") X(ACTOR, "actor") X(SESSION, "session") X(ROUTE, "route")              \
             X(DISPATCH, "dispatch") X(GATEWAY, "gateway") X(ROUTER, "router") X(SSE, "sse")        \
                 X(WRITER, "writer") X(SINK, "sink") X(AUTH, "auth") X(CONF, "conf")                \
                     X(TEST, "test")
@@ -76,12 +77,17 @@ typedef struct sl_log_limit {
  */
 bool sl_log_limit_pass(sl_log_limit *limit, uint32_t burst, int64_t period_ms,
                        uint32_t *suppressed);
+/** The same at a time given by the caller (a fake clock). @thread any */
+bool sl_log_limit_pass_at(sl_log_limit *limit, int64_t now_ms, uint32_t burst, int64_t period_ms,
+                          uint32_t *suppressed);
 
-/** Writes one line, whole, with one write(2). kvs ends with a NULL key. @thread any */
+/** Writes one line, whole, with one write(2). kvs ends with a NULL key. A line ends at 4 KB: pairs
+ * that do not fit are left out and the line says cut=true. @thread any */
 void sl_logger_write(sl_level level, sl_component component, const char *event, const sl_kv *kvs);
 /** @thread any */
 bool sl_logger_traces(sl_component component);
-/** "session,log,-net" or "all"; SL_EINVAL names an unknown word in *why. @thread init */
+/** "session,log,-net" or "all"; SL_EINVAL: *why points at the unknown word inside
+ * list, and nothing changed. @thread init */
 SL_MUST_USE sl_err sl_logger_set_trace(const char *list, const char **why);
 /** Lines above this level are dropped (trace is by component). @thread init */
 void sl_logger_set_level(sl_level level);

@@ -39,4 +39,8 @@ int sl_slice_compare(sl_slice left, sl_slice right);
 /** 64-bit hash (XXH3), not for untrusted-collision-critical storage formats. @thread any */
 uint64_t sl_slice_hash(sl_slice key);
 
+/** Edits (insert, delete, change a byte) between two words: for "did you mean" hints. Time is the
+ * product of the lengths, so only for names. @thread any */
+size_t sl_slice_distance(sl_slice left, sl_slice right);
+
 #endif

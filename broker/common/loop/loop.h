@@ -24,7 +24,7 @@ typedef struct sl_mail {
 } sl_mail;
 
 typedef struct sl_timer {
-    void *_impl; /* owned while running or closing */
+    void *_impl; /* owned while running */
     sl_loop *_lp;
     void (*_fn)(void *arg);
     void *_arg;
@@ -38,24 +38,30 @@ SL_MUST_USE sl_err sl_loop_new_manual(const char *name, sl_clock *ck, sl_loop **
 SL_MUST_USE sl_err sl_loop_start(sl_loop *lp);
 /** Runs a manual loop until sl_loop_stop. The calling thread becomes the loop's. */
 void sl_loop_run(sl_loop *lp);
-/** One turn of a manual loop without waiting: ready I/O, due timers, all mail. True if it did
- * anything. The calling thread becomes the loop's. */
+/** One turn of a manual loop without waiting: ready I/O, due timers, the mail that is there
+ * (letters posted by these run in the next turn), turn ends. True if it did anything. The calling
+ * thread becomes the loop's. After sl_loop_stop the turn that reads it ends the loop; later ones do
+ * nothing. */
 bool sl_loop_turn(sl_loop *lp);
-/** Asks the loop to end once its handles are closed; letters posted later are not run. @thread any
- */
+/** Asks the loop to end: letters posted before run, then every handle that is left is closed and
+ * the loop ends. Letters posted later are refused. @thread any */
 void sl_loop_stop(sl_loop *lp);
-/** Waits for the thread to end. @thread not the loop */
+/** Waits for the thread to end; then the caller's thread may touch what the loop owned.
+ * @thread not the loop */
 void sl_loop_join(sl_loop *lp);
-/** After join (or never started). Sets *lp to NULL. */
+/** After join, or a loop without a running thread: that one is stopped first, its letters run on
+ * the caller's thread. No thread may be inside a post. Sets *lp to NULL, accepts NULL inside. */
 void sl_loop_free(sl_loop **lp);
 
 /** Posts a letter: lock-free, wakes the loop at most once per turn. Letters of one thread arrive
- * in order. Unbounded by itself: each user bounds what it posts. @thread any */
-void sl_loop_post(sl_loop *lp, sl_mail *mail);
-/** Calls fn(arg) on the loop, soon; allocates. @thread any */
-void sl_loop_call(sl_loop *lp, void (*fn)(void *arg), void *arg);
-/** Same, and waits until it ran. @thread any but the loop */
-void sl_loop_call_wait(sl_loop *lp, void (*fn)(void *arg), void *arg);
+ * in order. Unbounded by itself: each user bounds what it posts. False: the loop was stopped, the
+ * letter stays the caller's. @thread any */
+bool sl_loop_post(sl_loop *lp, sl_mail *mail);
+/** Calls fn(arg) on the loop, soon; allocates. False: stopped, it will not run. @thread any */
+bool sl_loop_call(sl_loop *lp, void (*fn)(void *arg), void *arg);
+/** Same, and waits until it ran; on the loop's own thread it runs at once. False: stopped, it did
+ * not run. @thread any */
+bool sl_loop_call_wait(sl_loop *lp, void (*fn)(void *arg), void *arg);
 
 /** Registers fn to run once at the end of each turn, after all I/O and mail of the turn and before
  * the loop sleeps (flushes of batched work hang here). At most 8. @thread loop or before start */
@@ -75,8 +81,9 @@ unsigned sl_loop_tag(const sl_loop *lp);
 /** The libuv loop, for the wrappers in net/ and http/ only. @thread loop */
 struct uv_loop_s *sl_loop_uv(sl_loop *lp);
 
-/** @thread loop. Zero delay = next turn. A running timer is restarted. With a fake clock timers run
- * in sl_loop_turn when the clock passed their time. */
+/** @thread loop. Zero delay = next turn. A running timer is restarted. A repeating timer runs once
+ * a turn however many of its times have passed. With a fake clock timers run in sl_loop_turn when
+ * the clock passed their time. */
 void sl_timer_init(sl_timer *tm, sl_loop *lp, void (*fn)(void *arg), void *arg);
 void sl_timer_start(sl_timer *tm, sl_dur_ms delay, sl_dur_ms repeat);
 void sl_timer_stop(sl_timer *tm);
