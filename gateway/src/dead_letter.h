@@ -49,7 +49,7 @@ typedef struct sl_dead_letter_stats {
     bool failing;          /* the last append, or the first opening, failed */
 } sl_dead_letter_stats;
 /** @thread any */
-void sl_dead_letter_read_stats(const sl_dead_letter *dl, sl_dead_letter_stats *out);
+void sl_dead_letter_read_stats(sl_dead_letter *dl, sl_dead_letter_stats *out);
 /** The absolute path. @thread any */
 const char *sl_dead_letter_path(const sl_dead_letter *dl);
 

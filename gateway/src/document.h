@@ -84,9 +84,10 @@ typedef struct sl_document {
     int64_t received_at_ns;
     sl_slice topic;
     sl_slice payload;
-    sl_message_props props; /* has == 0: no mqtt5 object */
-    sl_message *_msg;       /* owned reference the slices point into, or NULL */
-    uint8_t *_mem;          /* owned: what they point into otherwise */
+    sl_message_props props;   /* has == 0: no mqtt5 object */
+    sl_message *_msg;         /* owned reference the slices point into, or NULL */
+    uint8_t *_mem;            /* owned: what they point into otherwise */
+    sl_mqtt_user_prop *_user; /* owned with _mem: props.user */
 } sl_document;
 
 /* Why and where a document was given up: the "_deadLetter" object of its line. */
@@ -112,6 +113,10 @@ sl_document *sl_document_new(sl_message *msg, sl_id_strategy strategy, const cha
                              sl_oid_source *src, bool *id_missing);
 void sl_document_free(sl_document **doc);
 
+/** Appends bytes that are equal for two documents exactly when identifier and topic are. @thread
+ * any
+ */
+SL_MUST_USE sl_err sl_document_write_identity(const sl_document *doc, sl_buf *out);
 /** Milliseconds since 1970, and the nanoseconds below them (0..999999). @thread any */
 int64_t sl_document_received_ms(const sl_document *doc);
 int32_t sl_document_received_nanos(const sl_document *doc);
