@@ -37,7 +37,7 @@ typedef struct sl_inbox sl_inbox;
 
 /* ---- rows ---------------------------------------------------------------------------------- */
 
-#define SL_INBOX_MAX_ROWS         65000u /* of a box: packet ids stay free; limits are cut to it */
+#define SL_INBOX_MAX_ROWS         65535u /* of a box: as many as packet ids; limits are cut to it */
 #define SL_INBOX_MAX_CLIENT_BYTES 65535u
 #define SL_INBOX_PACKET_PIECES    4
 
@@ -107,9 +107,10 @@ typedef struct sl_inbox_done {
     /* read: borrowed for the callback; who keeps a packet, takes a reference to body */
     const sl_inbox_entry *entries;
     size_t entry_count;
-    size_t expired; /* rows found expired, now removed */
-    sl_rbuf *body;  /* NULL when no entry has a packet */
-    bool more;      /* there are rows behind the last entry */
+    size_t expired;  /* rows found expired, now removed */
+    size_t repaired; /* entries found without a body, now removed */
+    sl_rbuf *body;   /* NULL when no entry has a packet */
+    bool more;       /* there are rows behind the last entry */
 
     /* read and count */
     size_t count; /* rows in the box */
