@@ -107,7 +107,7 @@ typedef struct sl_mqtt_client_options {
     bool has_password;
     sl_slice username;
     sl_slice password;
-    const sl_mqtt_will *will;    /* NULL: none; its properties without user properties */
+    const sl_mqtt_will *will;    /* NULL: none */
     sl_dur_ms connect_timeout;   /* dial, and again CONNECT to CONNACK [10 s] */
     sl_dur_ms reconnect_initial; /* [1 s] */
     sl_dur_ms reconnect_max;     /* [60 s] */
@@ -168,7 +168,8 @@ SL_MUST_USE sl_err sl_mqtt_client_subscribe(sl_mqtt_client *client,
 SL_MUST_USE sl_err sl_mqtt_client_unsubscribe(sl_mqtt_client *client, const sl_slice *filters,
                                               uint32_t count, uint16_t *packet_id);
 
-/* reason: of the last acknowledgement (0 on 3.1.1 and QoS 0). err: SL_OK, SL_ECLOSED. */
+/* reason: of the last acknowledgement (0 on 3.1.1 and QoS 0). err: SL_OK, SL_ECLOSED, SL_ETOOBIG
+ * (a later connection's limit). */
 typedef void sl_mqtt_published_f(void *arg, sl_err err, uint8_t reason);
 /**
  * Publishes; packet_id and dup of pb are ours. QoS 1 and 2 survive a reconnect: what is not
