@@ -95,14 +95,14 @@ def check_headers(tree, _options):
 
 def check_spdx(tree, _options):
     """Every source file names its licence in its first lines."""
-    wanted = tree.matching(".c", ".h", ".py", ".sh", ".proto", "CMakeLists.txt", ".cmake") + tree.scripts()
+    wanted = tree.matching(".c", ".h", ".proto", "CMakeLists.txt", ".cmake") + tree.scripts() + tree.python()
     return [f"{path}:1: no SPDX-License-Identifier line" for path in sorted(set(wanted))
             if "SPDX-License-Identifier: Apache-2.0" not in "\n".join(tree.read(path).split("\n")[:4])]
 
 
 def check_readmes(tree, _options):
     """Every folder with sources has a README.md (unit, contract and fuzz tests share one)."""
-    folders = {str(pathlib.PurePosixPath(p).parent) for p in tree.sources() + tree.matching(".py")}
+    folders = {str(pathlib.PurePosixPath(p).parent) for p in tree.sources() + tree.python()}
     folders |= {"broker", "gateway", "plugins", "etc", "tutorial", "docs", "tests"}
     shared = re.compile(r"tests/(unit|contract|fuzz)(/|$)")
     return [f"{folder}/README.md is missing" for folder in sorted(folders)
@@ -126,7 +126,7 @@ def functions(text):
 def check_length(tree, _options):
     """No file over 900 lines; the twenty longest functions are printed for the reader."""
     problems, found = [], []
-    for path in tree.matching(".c", ".h", ".py", ".sh", ".ts", ".tsx") + tree.scripts():
+    for path in tree.matching(".c", ".h", ".ts", ".tsx") + tree.scripts() + tree.python():
         lines = tree.read(path).count("\n")
         if lines > MAX_LINES:
             problems.append(f"{path}: {lines} lines; split it (the limit is {MAX_LINES})")
@@ -193,7 +193,7 @@ def check_scripts(tree, _options):
     done = run(tree, ["shellcheck", "-x", "-S", "warning", "-e", "SC2317", "-f", "gcc", *tree.scripts()])
     if done.returncode != 0:
         problems += (done.stdout + done.stderr).strip().split("\n")
-    for path in tree.matching(".py"):
+    for path in tree.python():
         try:
             compile(tree.read(path), path, "exec")
         except SyntaxError as error:

@@ -43,12 +43,19 @@ class Tree:
 
     def scripts(self):
         """Shell scripts, by suffix or by first line."""
+        return self._programs(".sh", r"(ba)?sh")
+
+    def python(self):
+        """Python files, by suffix or by first line."""
+        return self._programs(".py", r"python3")
+
+    def _programs(self, suffix, interpreter):
         found = []
         for path in self.paths:
-            if path.endswith(".sh"):
+            if path.endswith(suffix):
                 found.append(path)
-            elif "." not in pathlib.Path(path).name:
-                if re.match(r"#!.*\b(ba)?sh\b", self.read(path).split("\n", 1)[0]):
+            elif "." not in pathlib.PurePosixPath(path).name:
+                if re.match(rf"#!.*\b{interpreter}\b", self.read(path).split("\n", 1)[0]):
                     found.append(path)
         return found
 
