@@ -15,11 +15,9 @@ COMMON_LAYERS = {
     "mqtt": {"base"},
     "log": {"base", "loop"},
 }
-# The client session is a peer of the network, the rest of the codec is pure.
-FILE_LAYERS = {
-    "broker/common/mqtt/client.h": {"base", "loop", "net"},
-    "broker/common/mqtt/client.c": {"base", "loop", "net"},
-}
+# The client session (client.[ch], client_*.[ch]) is a peer of the network, the rest of the codec is pure.
+CLIENT_SESSION = re.compile(r"broker/common/mqtt/client(_\w+)?\.[ch]")
+CLIENT_LAYERS = {"base", "loop", "net"}
 # Program folder -> what it may include besides itself and broker/common.
 PROGRAM_LAYERS = {
     "broker/src": set(),
@@ -31,15 +29,16 @@ PROGRAM_LAYERS = {
 INCLUDE_ROOTS = [COMMON, "broker/src", "broker/integration", "gateway/src", "plugins/include",
                  "tests/support"]
 
-# Third-party header (prefix) -> the folders whose .c files may include it.
+# Third-party header (prefix) -> the folders or files that may include it. A header that includes one
+# is private to its folder.
 LIBRARIES = {
-    "uv.h": ["broker/common/loop", "broker/common/net"],
+    "uv.h": ["broker/common/loop", "broker/common/net", "broker/common/http"],
     "openssl/": ["broker/common/net", "broker/common/http"],
     "http_parser.h": ["broker/common/http"],
     "microhttpd.h": ["broker/common/http"],
     "rocksdb/": ["broker/common/log"],
     "yaml.h": ["broker/common/base"],
-    "cjson/": ["broker/common/base"],
+    "cjson/": ["broker/common/base", "gateway/src/document_json.c"],
     "xxhash.h": ["broker/common", "broker/src"],
     "urcu": ["broker/src/route"],
     "sqlite3.h": ["broker/src/store", "gateway/src/sink_sqlite.c"],
@@ -85,7 +84,7 @@ def why_not(path, target):
         if theirs != COMMON:
             return "broker/common includes nothing from outside broker/common"
         layer, other = path.split("/")[2], target.split("/")[2]
-        allowed = FILE_LAYERS.get(path, COMMON_LAYERS.get(layer))
+        allowed = CLIENT_LAYERS if CLIENT_SESSION.fullmatch(path) else COMMON_LAYERS.get(layer)
         if allowed is None:
             return f"broker/common/{layer} is not a known layer; add it to tests/lint/layers.py"
         if other != layer and other not in allowed:
@@ -104,8 +103,6 @@ def library_why_not(path, name):
     for prefix, folders in LIBRARIES.items():
         if not name.startswith(prefix):
             continue
-        if path.endswith(".h") and not path.endswith("_int.h"):
-            return f"<{name}> in a header: third-party types stay inside .c files"
         if any(path == f or path.startswith(f + "/") for f in folders):
             return None
         return f"<{name}> belongs to {', '.join(folders)}"
@@ -114,8 +111,15 @@ def library_why_not(path, name):
     return f"<{name}> is neither C, POSIX nor a library known to tests/lint/layers.py"
 
 
+def private_headers(tree):
+    """Headers that bring third-party types along."""
+    return {path for path in tree.matching(".h") if folder_of(path)
+            and any(kind == "<" and name.startswith(tuple(LIBRARIES)) for _, kind, name in includes(tree.read(path)))}
+
+
 def check(tree):
     problems = []
+    private = private_headers(tree)
     for path in tree.sources():
         if folder_of(path) is None:
             continue  # tests may include everything
@@ -125,6 +129,8 @@ def check(tree):
             else:
                 target = resolve(tree, path, name)
                 why = why_not(path, target) if target else f'"{name}" is no file of the tree'
+                if target in private and posixpath.dirname(target) != posixpath.dirname(path):
+                    why = why or f"{name} has third-party types: it is private to its folder"
             if why:
                 problems.append(f"{path}:{line}: {why}")
     return problems

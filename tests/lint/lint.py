@@ -158,8 +158,8 @@ def check_docs(tree, options):
     """etc/*.yml and the reference pages are what the programs print from their tables."""
     problems = []
     for name, program in [("broker", options.broker), ("gateway", options.gateway)]:
-        if not program:
-            problems.append(f"no program given: --{name}")
+        if not program or not os.path.exists(program):
+            problems.append(f"--{name} must name a program that exists, not {program}")
             continue
         for kind, path in [("config", f"docs/configuration-{name}.md"), ("metrics", f"docs/metrics-{name}.md"),
                            ("template", f"etc/{name}.yml")]:

@@ -24,7 +24,9 @@ CASES = [
     ("layers", "broker/common/base/a.c", '#include "b_far.h"\n', "", "nothing from outside"),
     ("layers", "gateway/src/a.c", '#include "../../broker/src/b_far.h"\n', '#include "base/b.h"\n', "may not include"),
     ("layers", "broker/src/a.c", "#include <uv.h>\n", "#include <stdio.h>\n", "belongs to"),
-    ("layers", "broker/common/loop/a.h", "#include <uv.h>\n", "#include <stdint.h>\n", "in a header"),
+    ("layers", "broker/common/net/a.c", '#include "loop/uv_int.h"\n', '#include "loop/b.h"\n', "private to its folder"),
+    ("layers", "broker/common/mqtt/a.c", '#include "loop/b.h"\n', "", "layer mqtt"),
+    ("layers", "broker/common/log/a.c", '#include "mqtt/a.h"\n', "", "no file of the tree"),
     ("layers", "broker/src/a.c", "#include <curl/curl.h>\n", "", "neither C, POSIX"),
     ("layers", "broker/src/a.c", '#include "none.h"\n', '// #include "none.h"\n', "no file of the tree"),
     ("headers", "broker/src/a.h", HEAD + "size_t a;\n", HEAD + "#include <stddef.h>\nextern size_t a;\n",
@@ -59,7 +61,8 @@ def base_files():
     style = pathlib.Path(__file__).resolve().parents[2] / ".clang-format"
     return {
         "README.md": "x\n", ".clang-format": style.read_text(), "broker/common/base/b.h": header,
-        "broker/common/loop/b.h": header, "broker/src/b_far.h": header, "etc/broker.yml": "",
+        "broker/common/loop/b.h": header, "broker/common/loop/uv_int.h": "#include <uv.h>\n",
+         "broker/src/b_far.h": header, "etc/broker.yml": "",
         "etc/gateway.yml": "", "docs/metrics-broker.md": "", "docs/metrics-gateway.md": "",
         "docs/configuration-gateway.md": "table\n",
     }
