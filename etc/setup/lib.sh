@@ -31,7 +31,7 @@ find_owner() {
     uid=$(stat -c %u "$SL_ROOT")
     gid=$(stat -c %g "$SL_ROOT")
     { is_root && [ "$uid" != 0 ]; } || return 0
-    home=$(getent passwd "$uid" | cut -d : -f 6)
+    home=$(getent passwd "$uid" | cut -d : -f 6 || true)
     [ -z "$home" ] || groups=--init-groups
     { [ -n "$home" ] && [ -d "$home" ]; } || home=/tmp
     SL_AS_OWNER=(env "HOME=$home" setpriv --reuid "$uid" --regid "$gid" "$groups")
@@ -41,8 +41,9 @@ find_owner
 # packages_missing PACKAGE...: prints those that dpkg does not have installed.
 packages_missing() {
     local have p
+    # A package that dpkg has never heard of is an error to it and only missing to us.
     # shellcheck disable=SC2016 # the format is dpkg-query's, not the shell's
-    have=$(dpkg-query -W -f '${db:Status-Abbrev}${Package}\n' "$@" 2>/dev/null | sed -n 's/^ii *//p')
+    have=$(dpkg-query -W -f '${db:Status-Abbrev}${Package}\n' "$@" 2>/dev/null | sed -n 's/^ii *//p' || true)
     for p in "$@"; do
         grep -qxF -- "$p" <<<"$have" || printf '%s\n' "$p"
     done
@@ -99,7 +100,7 @@ port_holder() {
         printf 'process %s (%s)' "$pid" "${name% }"
         return 0
     done
-    name=$(getent passwd "$uid" | cut -d : -f 1)
+    name=$(getent passwd "$uid" | cut -d : -f 1 || true)
     printf 'a process of user %s' "${name:-$uid}"
 }
 
