@@ -10,8 +10,8 @@
  * begins with a wildcard never matches a topic that begins with `$`; empty levels are levels; bytes
  * are compared as they are.
  *
- * Shape: nodes of one cache line in a table keyed (parent, level); a node's subscribers are arrays
- * sorted by client in copy-on-write chunks. Empty nodes are pruned at once, level by level.
+ * Shape: small nodes in a table keyed (parent, level); a node's subscribers are arrays sorted by
+ * client in copy-on-write chunks. Empty nodes are pruned at once, level by level.
  */
 #ifndef SL_ROUTE_SUB_TRIE_H
 #define SL_ROUTE_SUB_TRIE_H

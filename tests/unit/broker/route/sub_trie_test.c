@@ -331,7 +331,7 @@ static void test_memory_of_many_subscribers_stays_small(void **state)
     for (uint32_t i = 0; i < 100000; i++)
         assert_true(sl_sub_trie_remove(fx.trie, text("all/of/them"), i, NULL));
     /* Only the three free nodes are kept. */
-    assert_int_equal(sl_sub_trie_count(fx.trie).bytes, before + 3 * 64);
+    assert_int_equal(sl_sub_trie_count(fx.trie).bytes, before + 3 * 32);
     close_fixture(&fx);
 }
 
