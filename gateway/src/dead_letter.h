@@ -33,8 +33,9 @@ sl_dead_letter *sl_dead_letter_new(const char *path, int64_t max_bytes);
 void sl_dead_letter_free(sl_dead_letter **dl);
 
 /**
- * Appends all entries and syncs once: all are on the disk, or the call failed and the file is as
- * before (the start of a line that could not be taken back is closed before the next one).
+ * Appends all entries and syncs once: when it returns SL_OK all are on the disk. When it fails what
+ * was written is taken back (the start of a line that could not be is closed before the next one);
+ * only lines that went to FILE.1 by a rename in the middle may stay, and a replay finds them twice.
  * Errors  SL_ENOSPC, SL_EDENIED, SL_EIO, SL_ENOTFOUND (no such folder); logged here, rate-limited.
  * @thread any but a loop
  */
@@ -49,7 +50,7 @@ typedef struct sl_dead_letter_stats {
     bool failing;          /* the last append, or the first opening, failed */
 } sl_dead_letter_stats;
 /** @thread any */
-void sl_dead_letter_read_stats(sl_dead_letter *dl, sl_dead_letter_stats *out);
+void sl_dead_letter_read_stats(const sl_dead_letter *dl, sl_dead_letter_stats *out);
 /** The absolute path. @thread any */
 const char *sl_dead_letter_path(const sl_dead_letter *dl);
 

@@ -11,12 +11,13 @@ add_library(sl_gateway_store STATIC
   ${CMAKE_CURRENT_LIST_DIR}/replay.c
   ${CMAKE_CURRENT_LIST_DIR}/writer.c
   ${CMAKE_CURRENT_LIST_DIR}/writer_lane.c
+  ${CMAKE_CURRENT_LIST_DIR}/writer_bury.c
   ${CMAKE_CURRENT_LIST_DIR}/message.c)
 target_include_directories(sl_gateway_store PUBLIC ${CMAKE_CURRENT_LIST_DIR})
 target_link_libraries(sl_gateway_store PUBLIC sl_loop sl_mqtt sl_base
   PRIVATE PkgConfig::SQLITE PkgConfig::CJSON)
 if(SL_WITH_MONGO)
-  pkg_check_modules(MONGOC REQUIRED IMPORTED_TARGET libmongoc-1.0)
+  pkg_check_modules(MONGOC REQUIRED IMPORTED_TARGET GLOBAL libmongoc-1.0)
   target_sources(sl_gateway_store PRIVATE ${CMAKE_CURRENT_LIST_DIR}/sink_mongo.c
     ${CMAKE_CURRENT_LIST_DIR}/sink_mongo_bson.c)
   target_compile_definitions(sl_gateway_store PUBLIC SL_WITH_MONGO)
