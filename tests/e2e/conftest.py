@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures of the system tests: real processes in temporary folders, on free ports of loopback."""
+import os
+import pathlib
+
 import pytest
 
 import mongo as mongo_module
@@ -59,6 +62,13 @@ def make_gateway(tmp_path, processes):
         processes.append(Gateway(tmp_path / name, broker.port, config, env, name))
         return processes[-1]
     return make
+
+
+@pytest.fixture(scope="session")
+def tool():
+    """tool(name): the path of a program that the build makes for the tests."""
+    folder = pathlib.Path(os.environ.get("SLUICE_TOOL_DIR", BIN.parent / "tests"))
+    return lambda name: folder / name
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import sqlite3
+import urllib.parse
 
 import http_client
 import mqtt_raw
@@ -97,6 +98,11 @@ def merge(old, new):
     return {**old, **{k: merge(old[k], v) if k in old else v for k, v in new.items()}}
 
 
+def escape(topic):
+    """A topic or filter as a query value."""
+    return urllib.parse.quote(topic, safe="/")
+
+
 class Gateway(Process):
     """config: see gateway_config(); the listener's port and the broker's address are filled in."""
 
@@ -124,11 +130,10 @@ class Gateway(Process):
 
     def stream(self, topic, user=ADMIN, **rest):
         """An event stream; topic is a filter, escaped here."""
-        path = "/mqtt-sse?topic=" + topic.replace("%", "%25").replace("#", "%23").replace("+", "%2B")
-        return http_client.EventStream(self.port, path, user=user, **rest)
+        return http_client.EventStream(self.port, "/mqtt-sse?topic=" + escape(topic), user=user, **rest)
 
     def latest(self, topic, user=ADMIN):
-        return self.get("/mqtt?topic=" + topic.replace("#", "%23").replace("+", "%2B"), user=user)
+        return self.get("/mqtt?topic=" + escape(topic), user=user)
 
     def health(self):
         return http_client.get(self.port, "/health/mqtt")
