@@ -240,9 +240,8 @@ static void put_markdown(page *pg, const char *text)
 // A cell in code marks; an empty one stays empty.
 static void put_code_cell(page *pg, const char *text)
 {
-    put(pg, " ");
     if (text != NULL && text[0] != '\0') {
-        put(pg, "`");
+        put(pg, " `");
         put_markdown(pg, text);
         put(pg, "`");
     }

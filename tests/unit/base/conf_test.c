@@ -95,7 +95,7 @@ static void test_conf_refuses_unknown_keys_with_the_nearest(void **state)
     refuse("listener: {tpc: {bind_port: 1}}\n",
            "b.yml:1: unknown key \"listener.tpc\", did you mean \"listener.tcp\"?");
     refuse("\n\nzzzzzz: 1\n", "b.yml:3: unknown key \"zzzzzz\"");
-    refuse("name.x: 1\n", "b.yml:1: unknown key \"name.x\"");
+    refuse("name.x: 1\n", "b.yml:1: unknown key \"name.x\", did you mean \"name\"?");
 }
 
 static void test_conf_refuses_bad_values_with_place_and_range(void **state)

@@ -164,10 +164,10 @@ static void test_limit_passes_a_burst_and_then_sums_up(void **state)
     (void)state;
     sl_log_limit limit = {0};
     uint32_t suppressed = 7;
-    for (int64_t start = 0; start < 3000; start += 1000) {
+    for (int64_t start = 500; start < 3000; start += 1000) {
         for (int i = 0; i < 3; i++) {
             assert_true(sl_log_limit_pass_at(&limit, start + i, 3, 1000, &suppressed));
-            assert_int_equal(suppressed, start != 0 && i == 0 ? 5 : 0);
+            assert_int_equal(suppressed, start != 500 && i == 0 ? 5 : 0);
         }
         for (int i = 0; i < 5; i++)
             assert_false(sl_log_limit_pass_at(&limit, start + 900, 3, 1000, &suppressed));
