@@ -83,6 +83,7 @@ static sl_err new_loop(const char *name, sl_clock *ck, bool manual, sl_loop **ou
     uv_timer_init(&lp->uv, &lp->alarm);
     lp->before_sleep.data = lp;
     uv_prepare_start(&lp->before_sleep, on_before_sleep);
+    uv_run(&lp->uv, UV_RUN_NOWAIT); // lets libuv arm its own descriptors
     lp->now = sl_clock_mono(ck);
     // Until a thread runs it, whoever made the loop sets it up.
     atomic_init(&lp->owner, this_thread());
@@ -130,13 +131,19 @@ static void finish(sl_loop *lp)
     lp->finished = true;
 }
 
+static void woke(sl_loop *lp)
+{
+    if (mailbox_woke(&lp->box))
+        lp->wakes_owed++;
+}
+
 // One turn. Returns whether timers or letters ran.
 static bool turn(sl_loop *lp, uv_run_mode mode)
 {
     lp->now = sl_clock_mono(lp->ck);
     uv_run(&lp->uv, mode);
-    if (lp->may_wait && mailbox_woke(&lp->box))
-        lp->wakes_owed++;
+    if (lp->may_wait)
+        woke(lp);
     lp->may_wait = false;
     lp->now = sl_clock_mono(lp->ck);
     bool did = timers_run(lp) != 0;
@@ -151,7 +158,10 @@ static bool may_sleep(sl_loop *lp)
     sl_mono_ms due;
     if (timers_first(lp, &due) && due <= sl_clock_mono(lp->ck))
         return false;
-    return mailbox_may_sleep(&lp->box);
+    if (mailbox_may_sleep(&lp->box))
+        return true;
+    woke(lp);
+    return false;
 }
 
 static void run(sl_loop *lp)
@@ -189,7 +199,7 @@ void sl_loop_run(sl_loop *lp)
     run(lp);
 }
 
-// Ready I/O, as far as it can be seen from outside libuv.
+// Ready I/O; descriptors that libuv has yet to arm count as ready, for they may be.
 static bool has_ready_io(sl_loop *lp)
 {
     struct pollfd pfd = {.fd = uv_backend_fd(&lp->uv), .events = POLLIN};

@@ -81,11 +81,10 @@ void mailbox_stop(mailbox *box, bool *wake);
 /** Runs what was there at the call, in order; *stopped is set when the stop letter was among it.
  * Returns how many letters ran. @thread loop */
 size_t mailbox_run(mailbox *box, bool *stopped);
-/** Says that the reader is about to sleep; false (and awake) when letters are there. @thread loop
- */
+/** Says that the reader is about to sleep; false when letters are there. Either way mailbox_woke
+ * follows. @thread loop */
 bool mailbox_may_sleep(mailbox *box);
-/** Ends the sleep; true when a poster took the flag, so that a wake-up is under way or was.
- * @thread loop */
+/** Takes that back; true when a poster was faster: its wake-up is under way or was. @thread loop */
 bool mailbox_woke(mailbox *box);
 
 /** Runs the timers that are due at lp->now and were started before the call. @thread loop */

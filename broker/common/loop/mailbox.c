@@ -90,10 +90,7 @@ bool mailbox_may_sleep(mailbox *box)
 {
     atomic_store(&box->asleep, 1);
     sl_mail *head = atomic_load(&box->head);
-    if (head == NULL || (head == &box->stop && box->stop_taken))
-        return true;
-    atomic_store(&box->asleep, 0);
-    return false;
+    return head == NULL || (head == &box->stop && box->stop_taken);
 }
 
 bool mailbox_woke(mailbox *box)
