@@ -117,6 +117,9 @@ bool sl_mqtt_filter_covers(sl_slice wide, sl_slice narrow)
 {
     if (begins_with(narrow, '$') && (begins_with(wide, '+') || begins_with(wide, '#')))
         return false;
+    // '#' stands for any number of levels, none included, so nothing but '#' covers it. Only in "#"
+    // and "/#" it stands for at least one, because no name is empty: there "+/#" is the same.
+    bool not_empty = narrow.len == 1 || (narrow.len == 2 && narrow.ptr[0] == '/');
     size_t wpos = 0, npos = 0;
     sl_slice want, have;
     while (sl_mqtt_level_next(wide, &wpos, &want)) {
@@ -125,12 +128,9 @@ bool sl_mqtt_filter_covers(sl_slice wide, sl_slice narrow)
         // A level that narrow does not have, and wide demands.
         if (!sl_mqtt_level_next(narrow, &npos, &have))
             return false;
-        // '#' stands for any number of levels, none included, so nothing but '#' covers it. At the
-        // front it stands for at least one level (no name has none): "+/#" is the same set.
-        if (is_level(have, '#')) {
-            return npos == 2 && is_level(want, '+') && sl_mqtt_level_next(wide, &wpos, &want) &&
+        if (is_level(have, '#'))
+            return not_empty && is_level(want, '+') && sl_mqtt_level_next(wide, &wpos, &want) &&
                    is_level(want, '#');
-        }
         if (!is_level(want, '+') && (is_level(have, '+') || !sl_slice_equal(want, have)))
             return false;
     }
