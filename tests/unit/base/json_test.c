@@ -276,8 +276,7 @@ static void test_json_accepts_and_refuses_by_the_book(void **state)
                                       "{]",
                                       "[1]]",
                                       "1 2",
-                                      "\xEF\xBB\xBF"
-                                      "1",
+                                      "\xEF\xBB\xBF[1]",
                                       "\"\xC0\xAF\"",
                                       "// c\n1",
                                       "[1]\f",
