@@ -126,23 +126,23 @@ static void on_pause_over(void *arg)
     set_polling(arg, true);
 }
 
-/* accept said that descriptors are exhausted. The one in reserve makes room to take the newest
- * connection and close it, so that the backlog does not keep the poll ready for ever. True: go on.
- */
+/* accept said that descriptors are exhausted, which it says before it looks whether anybody waits.
+ * The one in reserve makes room to take the newest connection and close it, so that the backlog
+ * does not keep the poll ready for ever. True: there may be more. */
 static bool shed_one(sl_listener *ls)
 {
-    refused(ls, SL_LISTENER_REFUSED_FDS, "no file descriptor left");
-    if (ls->reserve_fd >= 0) {
+    bool had_room = ls->reserve_fd >= 0;
+    if (had_room)
         (void)close(ls->reserve_fd);
-        int fd = accept4(ls->fd, NULL, NULL, SOCK_CLOEXEC);
-        if (fd >= 0)
-            (void)close(fd);
-        ls->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-        if (fd >= 0 && ls->reserve_fd >= 0)
-            return true;
-    } else {
-        ls->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    int fd = had_room ? accept4(ls->fd, NULL, NULL, SOCK_CLOEXEC) : -1;
+    bool nobody = had_room && fd < 0 && errno == EAGAIN;
+    if (fd >= 0) {
+        (void)close(fd);
+        refused(ls, SL_LISTENER_REFUSED_FDS, "no file descriptor left");
     }
+    ls->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (nobody || (fd >= 0 && ls->reserve_fd >= 0))
+        return !nobody;
     // somebody else was faster with the descriptor: no use in trying again at once
     set_polling(ls, false);
     sl_timer_start(&ls->pause, PAUSE_MS, 0);
