@@ -58,6 +58,9 @@ const sl_gateway_row sl_gateway_rows[] = {
     ENUM_ROW("basicAuthMechanism/authenticator", "fileRealmAuthenticator", "fileRealmAuthenticator",
         "Who checks user and password."),
 
+    BOOL_ROW("bruteForceAttackGuard/enabled", "false",
+        "Answer 429 to an address that sent five wrong logins within ten seconds."),
+
     BOOL_ROW("fileRealmAuthenticator/enabled", "true", "Users come from this block or its conf-file."),
     STR_ROW("fileRealmAuthenticator/conf-file", NULL,
         "YAML file with a list `users` that is used instead of the one here. Read again at SIGHUP."),

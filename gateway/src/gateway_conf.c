@@ -172,7 +172,7 @@ static bool has_word(const char *words, const char *word, size_t len)
 static void review_items(const char *file, const char *path, const sl_gateway_row *row,
                          const sl_yaml *list)
 {
-    char full[MAX_PATH_BYTES];
+    char full[2 * MAX_PATH_BYTES];
     for (size_t i = 0; list->kind == SL_YAML_LIST && i < list->count; i++) {
         const sl_yaml *item = list->kid[i];
         for (size_t k = 0; item->kind == SL_YAML_MAP && k < item->count; k++) {

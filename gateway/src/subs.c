@@ -140,7 +140,7 @@ static void refuse(sl_subs *sb, entry *en, uint8_t reason)
 /* True: more may be sent. A packet over the server's limit is tried again one by one. */
 static bool ask(sl_subs *sb, entry *const *batch, uint32_t count)
 {
-    sl_mqtt_sub_option options[BATCH];
+    sl_mqtt_sub_option options[BATCH] = {0};
     for (uint32_t i = 0; i < count; i++) {
         options[i] = (sl_mqtt_sub_option){.filter = batch[i]->filter,
                                           .qos = batch[i]->qos,
@@ -166,7 +166,7 @@ static bool ask(sl_subs *sb, entry *const *batch, uint32_t count)
 
 static bool drop(sl_subs *sb, entry *const *batch, uint32_t count)
 {
-    sl_slice filters[BATCH];
+    sl_slice filters[BATCH] = {0};
     for (uint32_t i = 0; i < count; i++)
         filters[i] = batch[i]->filter;
     uint16_t packet_id;
