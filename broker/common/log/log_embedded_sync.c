@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * log_embedded_sync: the syncer thread: takes the commits that the writer has written so far, makes
+ * them durable with one flush_wal, then publishes durable ends and completes what waited for them.
+ * A commit with nothing durable needs no sync of its own; nothing stays unsynced for longer than
+ * ELOG_TICK_MS.
+ */
+#include <string.h>
+#include <time.h>
+
+#include "base/alloc.h"
+#include "base/logger.h"
+#include "log/elog_fn.h"
+
+static struct timespec after_ms(sl_dur_ms ms)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    ts.tv_nsec += (long)(ms % 1000) * 1000000;
+    ts.tv_sec += (time_t)(ms / 1000) + ts.tv_nsec / 1000000000;
+    ts.tv_nsec %= 1000000000;
+    return ts;
+}
+
+void elog_sync_push(elog *el, elog_commit **cm, bool wrote)
+{
+    pthread_mutex_lock(&el->sync_lock);
+    elog_commit *mine = *cm;
+    *cm = NULL;
+    el->unsynced = el->unsynced || wrote;
+    bool barrier = mine->barrier > el->barrier_written;
+    if (barrier) {
+        el->barrier_written = mine->barrier;
+        pthread_cond_broadcast(&el->done_cond);
+    }
+    mine->needs_sync = mine->needs_sync || barrier;
+    if (mine->needs_sync || mine->end_count > 0) {
+        if (el->commits == NULL)
+            el->commits = mine;
+        else
+            el->commits_tail->next = mine;
+        el->commits_tail = mine;
+        el->commit_bytes += mine->bytes;
+        mine = NULL;
+        pthread_cond_signal(&el->sync_cond);
+    }
+    pthread_mutex_unlock(&el->sync_lock);
+    if (mine != NULL)
+        sl_free(mine->ends);
+    sl_free(mine);
+}
+
+void elog_sync_backlog(elog *el, size_t max_bytes)
+{
+    pthread_mutex_lock(&el->sync_lock);
+    while (el->commit_bytes > max_bytes)
+        pthread_cond_wait(&el->done_cond, &el->sync_lock);
+    pthread_mutex_unlock(&el->sync_lock);
+}
+
+sl_err elog_sync_wait(elog *el, uint64_t barrier, bool durable)
+{
+    pthread_mutex_lock(&el->sync_lock);
+    while (durable ? el->barrier_durable < barrier : el->barrier_written < barrier)
+        pthread_cond_wait(&el->done_cond, &el->sync_lock);
+    pthread_mutex_unlock(&el->sync_lock);
+    return (sl_err)atomic_load(&el->failed);
+}
+
+/* After a failed sync the kernel may have thrown the pages away: a later sync that succeeds would
+ * prove nothing. So the log is closed to appends until the process starts again. */
+static sl_err sync_store(elog *el)
+{
+    char *message = NULL;
+    rocksdb_flush_wal(el->db, 1, &message);
+    sl_log_count(el->log, SL_LOG_STAT_FSYNCS, 1);
+    if (message == NULL)
+        return SL_OK;
+    sl_err err = elog_store_error_kind(message);
+    err = err == SL_ENOSPC ? SL_ENOSPC : SL_EIO;
+    elog_fail(el, err, "LOG-SYNC-FAILED", message);
+    rocksdb_free(message);
+    return err;
+}
+
+static void publish_durable(const elog_end *en)
+{
+    elog_part *part = en->part;
+    pthread_mutex_lock(&part->lock);
+    if (en->end > part->synced)
+        part->synced = en->end;
+    uint64_t durable = part->synced >= part->need_sync ? part->written : part->synced;
+    if (durable > part->durable) {
+        part->durable = durable;
+        sl_node *nd = sl_list_first(&part->subs);
+        for (; nd != NULL; nd = sl_list_next(&part->subs, nd))
+            elog_sub_notify(SL_CONTAINER(nd, elog_sub, part_node));
+    }
+    pthread_mutex_unlock(&part->lock);
+}
+
+/* Completes commits after a sync (or its failure); frees them. Gives the last barrier. */
+static uint64_t finish(elog *el, elog_commit *list, sl_err err)
+{
+    uint64_t barrier = 0;
+    while (list != NULL) {
+        elog_commit *cm = list;
+        list = cm->next;
+        for (uint32_t i = 0; err == SL_OK && i < cm->end_count; i++)
+            publish_durable(&cm->ends[i]);
+        for (elog_segment *seg = cm->segments; err != SL_OK && seg != NULL; seg = seg->next_taken) {
+            seg->err = err;
+            sl_log_count(el->log, SL_LOG_STAT_FAILED, seg->records);
+        }
+        elog_segments_done(el, cm->segments, true);
+        if (cm->barrier > barrier)
+            barrier = cm->barrier;
+        sl_free(cm->ends);
+        sl_free(cm);
+    }
+    return barrier;
+}
+
+static bool wants_sync(const elog_commit *list)
+{
+    for (; list != NULL; list = list->next)
+        if (list->needs_sync)
+            return true;
+    return false;
+}
+
+/* With sync_lock: waits until a commit wants a sync or the tick is over. */
+static void wait_for_commit(elog *el)
+{
+    struct timespec until = after_ms(ELOG_TICK_MS);
+    int rc = 0;
+    while (!wants_sync(el->commits) && !el->sync_stop && rc == 0)
+        rc = pthread_cond_timedwait(&el->sync_cond, &el->sync_lock, &until);
+}
+
+void elog_sync_main(void *arg)
+{
+    elog *el = arg;
+    pthread_mutex_lock(&el->sync_lock);
+    for (;;) {
+        wait_for_commit(el);
+        bool stop = el->sync_stop;
+        elog_commit *list = el->commits;
+        size_t bytes = el->commit_bytes;
+        el->commits = el->commits_tail = NULL;
+        bool unsynced = el->unsynced;
+        el->unsynced = false;
+        pthread_mutex_unlock(&el->sync_lock);
+        sl_err err = unsynced ? sync_store(el) : (sl_err)atomic_load(&el->failed);
+        uint64_t barrier = finish(el, list, err);
+        pthread_mutex_lock(&el->sync_lock);
+        el->commit_bytes -= bytes;
+        if (barrier > el->barrier_durable)
+            el->barrier_durable = barrier;
+        pthread_cond_broadcast(&el->done_cond);
+        if (stop && el->commits == NULL)
+            break;
+    }
+    pthread_mutex_unlock(&el->sync_lock);
+}
