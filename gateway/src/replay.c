@@ -52,7 +52,8 @@ static void count_result(batch *bt, size_t i, const sl_sink_result *res)
     case SL_SINK_TRANSIENT:
     case SL_SINK_AWAY:
     case SL_SINK_CONFIG:
-        bt->report->failed++;
+        if (bt->report->failed++ > 0)
+            return; // one line says it for all that follow
         break;
     }
     sl_warn(SL_C_WRITER, "REPLAY-NOT-STORED", SL_S("file", bt->file), SL_U("line", bt->line[i]),
@@ -66,10 +67,13 @@ static void flush(batch *bt)
         return;
     sl_sink_result *res = sl_calloc(bt->count, sizeof *res);
     const sl_document *docs[BATCH_DOCS];
-    for (size_t i = 0; i < bt->count; i++)
+    for (size_t i = 0; i < bt->count; i++) {
         docs[i] = bt->docs[i];
+        res[i].outcome = SL_SINK_AWAY;
+    }
     sl_sink_target target = {bt->database, bt->collection};
-    sl_sink_write(bt->sink, &target, docs, bt->count, res);
+    if (bt->report->failed == 0) // else this is the rest of a run that failed
+        sl_sink_write(bt->sink, &target, docs, bt->count, res);
     for (size_t i = 0; i < bt->count; i++) {
         count_result(bt, i, &res[i]);
         sl_document_free(&bt->docs[i]);

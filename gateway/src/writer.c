@@ -14,13 +14,12 @@
 #include "mqtt/topic.h"
 #include "writer_int.h"
 
-#define MAX_CAPACITY    1000000
-#define MAX_BATCH       100000
-#define MAX_SPAN_MS     86400000ll
-#define MAX_RETRIES     1000
-#define MS_PER_S        1000
-#define NS_PER_MS       1000000
-#define THREAD_NAME_MAX 16
+#define MAX_CAPACITY 1000000
+#define MAX_BATCH    100000
+#define MAX_SPAN_MS  86400000ll
+#define MAX_RETRIES  1000
+#define MS_PER_S     1000
+#define NS_PER_MS    1000000
 
 /* ---- configuration ---- */
 
@@ -272,11 +271,8 @@ sl_err sl_writer_start(sl_writer *w)
     if (w->cf.manual)
         return SL_OK;
     sl_err err = sl_thread_start("writer-keeper", run_keeper, w, &w->keeper);
-    for (size_t i = 0; err == SL_OK && i < w->cf.target_count; i++) {
-        char name[THREAD_NAME_MAX];
-        snprintf(name, sizeof name, "writer-%zu", i);
-        err = sl_thread_start(name, run_lane, &w->lanes[i], &w->lanes[i].thread);
-    }
+    for (size_t i = 0; err == SL_OK && i < w->cf.target_count; i++)
+        err = sl_thread_start("writer-lane", run_lane, &w->lanes[i], &w->lanes[i].thread);
     return err;
 }
 
