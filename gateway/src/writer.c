@@ -72,7 +72,7 @@ static sl_err check_target(const sl_writer_target *target, size_t at, char **why
 {
     const char *reason = "missing";
     sl_slice filter = sl_slice_str(target->topic != NULL ? target->topic : "");
-    sl_mqtt_share share;
+    sl_mqtt_share share = {0};
     if (sl_mqtt_share_parse(filter, 0, &share, &reason) != SL_OK || share.is_shared) {
         if (share.is_shared)
             reason = "shared subscriptions are not for sinks";
