@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which folder may include what: our own layers, and the third-party libraries behind them."""
+import fnmatch
 import posixpath
 import re
 
@@ -29,7 +30,7 @@ PROGRAM_LAYERS = {
 INCLUDE_ROOTS = [COMMON, "broker/src", "broker/integration", "gateway/src", "plugins/include",
                  "tests/support"]
 
-# Third-party header (prefix) -> the folders or files that may include it. A header that includes one
+# Third-party header (prefix) -> the folders or files ("x*": names that begin so) that may include it. A header that includes one
 # is private to its folder.
 LIBRARIES = {
     "uv.h": ["broker/common/loop", "broker/common/net", "broker/common/http"],
@@ -42,8 +43,8 @@ LIBRARIES = {
     "xxhash.h": ["broker/common", "broker/src"],
     "urcu": ["broker/src/route"],
     "sqlite3.h": ["broker/src/store", "gateway/src/sink_sqlite.c"],
-    "mongoc/": ["gateway/src/sink_mongo.c"],
-    "bson/": ["gateway/src/sink_mongo.c"],
+    "mongoc/": ["gateway/src/sink_mongo*"],
+    "bson/": ["gateway/src/sink_mongo*"],
     "protobuf-c/": ["broker/src/proto"],
 }
 SYSTEM = re.compile(
@@ -103,7 +104,7 @@ def library_why_not(path, name):
     for prefix, folders in LIBRARIES.items():
         if not name.startswith(prefix):
             continue
-        if any(path == f or path.startswith(f + "/") for f in folders):
+        if any(path == f or path.startswith(f + "/") or fnmatch.fnmatch(path, f) for f in folders):
             return None
         return f"<{name}> belongs to {', '.join(folders)}"
     if SYSTEM.fullmatch(name):
