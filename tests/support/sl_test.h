@@ -16,7 +16,7 @@
 #include "base/err.h"
 #include "base/slice.h"
 
-#define SL_TEST_OK(expr) assert_string_equal(sl_err_name(expr), "OK")
+#define SL_TEST_OK(expr)        assert_string_equal(sl_err_name(expr), "OK")
 #define SL_TEST_ERR(expr, want) assert_string_equal(sl_err_name(expr), sl_err_name(want))
 #define SL_TEST_SLICE(slice, text)                                                                 \
     do {                                                                                           \
