@@ -302,6 +302,17 @@ static sl_err map_method(unsigned parsed, sl_http_method *out)
     return sl_http_method_parse(http_method_str((enum http_method)parsed), out);
 }
 
+/* http_parser lets blanks pass in names, where others could see another header than we do. */
+static bool names_are_tokens(const sl_http_req *req)
+{
+    const char *text = (const char *)sl_buf_peek(&req->text).ptr;
+    for (uint32_t i = 0; i < req->header_count; i++)
+        if (text[req->headers[i].name] == '\0' ||
+            strpbrk(text + req->headers[i].name, " \t\"(),/:;<=>?@[\\]{}") != NULL)
+            return false;
+    return true;
+}
+
 static unsigned count_header(const sl_http_req *req, const char *name)
 {
     unsigned n = 0;
@@ -333,6 +344,10 @@ static bool check_head(http_conn *cn)
     if (err != SL_OK) {
         req->path = 0;
         reject(cn, 400, why);
+        return false;
+    }
+    if (!names_are_tokens(req)) {
+        reject(cn, 400, "bad header name");
         return false;
     }
     unsigned hosts = count_header(req, "host");
