@@ -11,8 +11,8 @@
  *
  * Exactly-once of what comes out of the log: every row carries the source it was derived from, the
  * box remembers the last source per (partition, origin) and drops what is not newer. Generation: a
- * clean start begins a new one; an operation of an older generation is dropped, one of a newer
- * generation empties the box first. What the box does not know: whether a row was sent before (the
+ * clean start begins a new one; an operation of an older generation is dropped; an add or read of
+ * a newer one empties the box first. What the box does not know: whether a row was sent before (the
  * session knows, and sets DUP).
  *
  * Threads: an instance belongs to one thread (a persist loop) that owns its clients; everything is
