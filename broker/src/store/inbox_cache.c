@@ -240,6 +240,7 @@ inbox_box *inbox_cache_get_empty(inbox_cache *ca, sl_slice client)
 {
     SL_ASSERT(sl_map_get(ca->boxes, client) == NULL);
     inbox_box *bx = box_new(client);
+    bx->is_damaged = true;
     keep(ca, bx);
     return bx;
 }

@@ -34,7 +34,8 @@ typedef struct inbox_box {
     size_t pins;       /* operations that point here */
     uint64_t add_row;  /* first row of the open add: not written yet */
     bool add_open;
-    sl_err failed; /* a write failed: what is here is not what is stored; reload when unpinned */
+    bool is_damaged; /* what is stored cannot be read */
+    sl_err failed;   /* a write failed: what is here is not what is stored; reload when unpinned */
 } inbox_box;
 
 typedef struct inbox_cache {

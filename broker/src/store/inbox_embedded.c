@@ -109,6 +109,7 @@ sl_err inbox_task_write_empty(inbox_embedded *ad, inbox_task *tk, uint64_t gener
     sl_list_push_back(&bx->open, &tk->node);
     inbox_rows_clear(&bx->rows);
     bx->source_count = 0;
+    bx->is_damaged = false;
     bx->generation = generation;
     return SL_OK;
 }
@@ -205,7 +206,7 @@ void inbox_batch_drop_row(inbox_embedded *ad, sl_slice client, uint64_t row)
 void inbox_batch_empty(inbox_embedded *ad, const inbox_box *bx, bool for_good)
 {
     /* Ranges cost every later read of the store a little: none for nothing. */
-    if (!for_good && bx->rows.count == 0 && bx->source_count == 0)
+    if (!for_good && bx->rows.count == 0 && bx->source_count == 0 && !bx->is_damaged)
         return;
     sl_embedded_kv_op *op = next_op(ad);
     op->kind = SL_KV_DELETE_RANGE;
@@ -509,14 +510,13 @@ static sl_err embedded_clear(void *self, sl_slice client, uint64_t new_generatio
     inbox_embedded *ad = self;
     inbox_box *bx;
     sl_err err = inbox_get_box(ad, client, &bx);
-    bool is_damaged = err == SL_ECORRUPT;
-    if (is_damaged)
+    if (err == SL_ECORRUPT)
         bx = inbox_cache_get_empty(&ad->cache, client);
     else if (err != SL_OK)
         return err;
     if (new_generation != 0 && new_generation < bx->generation)
         return answer(ad, bx, SL_INBOX_OP_CLEAR, token, SL_ENOTFOUND);
-    if (new_generation == 0 && bx->generation == 0 && !is_damaged)
+    if (new_generation == 0 && bx->generation == 0 && !bx->is_damaged)
         return answer(ad, bx, SL_INBOX_OP_CLEAR, token, SL_OK);
     return inbox_task_write_empty(ad, inbox_task_new(bx, SL_INBOX_OP_CLEAR, token, 0),
                                   new_generation);

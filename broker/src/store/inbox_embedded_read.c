@@ -166,7 +166,7 @@ void inbox_read_run(inbox_embedded *ad, inbox_task *tk)
     rd.end = bx->add_row != 0 ? bx->add_row : bx->last_row + 1;
     sl_buf_clear(&ad->body);
     sl_inbox_done done = {.op = tk->op, .token = tk->token};
-    if (!tk->is_void && rd.seen < rd.end)
+    if (!tk->is_void && bx->rows.count > 0 && rd.seen < rd.end)
         done.err = scan(&rd);
     if (done.err == SL_OK) {
         bool repaired = repair(&rd);
