@@ -121,7 +121,7 @@ sl_err sl_buf_printf(sl_buf *buf, const char *fmt, ...)
     va_end(args);
     SL_ASSERT(len >= 0);
     sl_err err = SL_OK;
-    if ((size_t)len >= room || (size_t)len > buf->_max - buf->_len) {
+    if ((size_t)len >= room) { // capacity never exceeds the maximum and its NUL
         err = make_room(buf, (size_t)len);
         if (err == SL_OK)
             vsnprintf((char *)buf->_ptr + buf->_off + buf->_len, (size_t)len + 1, fmt, again);

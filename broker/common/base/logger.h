@@ -19,24 +19,30 @@
 typedef enum sl_level { SL_LEVEL_ERROR, SL_LEVEL_WARN, SL_LEVEL_INFO, SL_LEVEL_TRACE } sl_level;
 
 /* Trace components: name in SLUICE_TRACE / logging.trace (comma list, "all", "-name" takes out). */
-#define SL_COMPONENT_MAP(X)                                                                        \
-    X(BASE, "base")                                                                                \
-    X(LOOP, "loop")                                                                                \
-    X(NET, "net")                                                                                  \
-    X(HTTP, "http")                                                                                \
-    X(MQTT, "mqtt")                                                                                \
-    X(LOG, "log")                                                                                  \
-    X(INBOX, "inbox")                                                                              \
-    X(DB, "db")                                                                                    \
-    X(BROKER, "broker")                                                                            \
-    X(ACTOR, "actor")                                                                              \
-    X(SESSION, "session")                                                                          \
-    X(ROUTE, "route")                                                                              \
-    X(DISPATCH, "dispatch")                                                                        \
-    X(GATEWAY, "gateway")                                                                          \
-    X(ROUTER, "router")                                                                            \
-    X(SSE, "sse")                                                                                  \
-    X(WRITER, "writer") X(SINK, "sink") X(AUTH, "auth") X(CONF, "conf") X(TEST, "test")
+/* clang-format off */
+#define SL_COMPONENT_MAP(X) \
+    X(BASE, "base") \
+    X(LOOP, "loop") \
+    X(NET, "net") \
+    X(HTTP, "http") \
+    X(MQTT, "mqtt") \
+    X(LOG, "log") \
+    X(INBOX, "inbox") \
+    X(DB, "db") \
+    X(BROKER, "broker") \
+    X(ACTOR, "actor") \
+    X(SESSION, "session") \
+    X(ROUTE, "route") \
+    X(DISPATCH, "dispatch") \
+    X(GATEWAY, "gateway") \
+    X(ROUTER, "router") \
+    X(SSE, "sse") \
+    X(WRITER, "writer") \
+    X(SINK, "sink") \
+    X(AUTH, "auth") \
+    X(CONF, "conf") \
+    X(TEST, "test")
+/* clang-format on */
 
 typedef enum sl_component {
 #define SL_COMPONENT_ENUM(name, word) SL_C_##name,

@@ -24,7 +24,6 @@ typedef struct mailbox {
     _Atomic int asleep; /* the reader may be waiting: the poster who takes the flag wakes it */
     _Atomic int stop_asked;
     sl_mail stop;
-    bool stop_taken; /* reader's */
 } mailbox;
 
 /* A running timer. The heap holds pointers; each knows its place. */
@@ -78,8 +77,8 @@ void mailbox_init(mailbox *box);
 bool mailbox_post(mailbox *box, sl_mail *mail, bool *wake);
 /** Posts the stop letter; later calls do nothing. @thread any */
 void mailbox_stop(mailbox *box, bool *wake);
-/** Runs what was there at the call, in order; *stopped is set when the stop letter was among it.
- * Returns how many letters ran. @thread loop */
+/** Runs what was there at the call, in order; *stopped is set when the stop letter was among it,
+ * and then this was the last call. Returns how many letters ran. @thread loop */
 size_t mailbox_run(mailbox *box, bool *stopped);
 /** Says that the reader is about to sleep; false when letters are there. Either way mailbox_woke
  * follows. @thread loop */

@@ -13,7 +13,6 @@ void mailbox_init(mailbox *box)
     atomic_init(&box->stop_asked, 0);
     atomic_init(&box->stop._next, NULL);
     box->stop.fn = NULL;
-    box->stop_taken = false;
 }
 
 // The poster writes head, then reads asleep; the reader writes asleep, then reads head. All four
@@ -54,10 +53,8 @@ static sl_mail *take_all(mailbox *box)
         if (atomic_compare_exchange_weak(&box->head, &head, NULL))
             return head;
     }
-    if (head == NULL || box->stop_taken)
-        return NULL;
-    // The stop letter stays, so the box stays shut; nobody changes what lies under it.
-    box->stop_taken = true;
+    // The stop letter stays, so the box stays shut; nobody changes what lies under it, and the loop
+    // never looks again.
     return head;
 }
 
@@ -89,8 +86,7 @@ size_t mailbox_run(mailbox *box, bool *stopped)
 bool mailbox_may_sleep(mailbox *box)
 {
     atomic_store(&box->asleep, 1);
-    sl_mail *head = atomic_load(&box->head);
-    return head == NULL || (head == &box->stop && box->stop_taken);
+    return atomic_load(&box->head) == NULL;
 }
 
 bool mailbox_woke(mailbox *box)

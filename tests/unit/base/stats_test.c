@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -191,6 +192,35 @@ static void test_stats_counts_exactly_from_many_threads(void **state)
     sl_stats_free(&st);
 }
 
+static void *count_together(void *arg)
+{
+    sl_stats *st = arg;
+    unsigned shard = sl_stats_shard(st);
+    assert_int_equal(shard, SL_STATS_SHARDS - 1);
+    while (sl_stats_get(st, CONNS) == 0)
+        sched_yield(); // all begin together: only then can a count get lost
+    for (int i = 0; i < 100 * COUNTS; i++)
+        sl_stats_add(st, shard, MSG_1, 1);
+    return NULL;
+}
+
+static void test_stats_shared_shard_loses_nothing(void **state)
+{
+    (void)state;
+    sl_stats *st = sl_stats_new(rows, ROWS);
+    unsigned mine = sl_stats_shard(st);
+    for (unsigned i = 1; i < SL_STATS_SHARDS - 1; i++)
+        assert_int_equal(sl_stats_shard(st), i);
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, count_together, st), 0);
+    sl_stats_add(st, mine, CONNS, 1); // go
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    assert_int_equal(sl_stats_get(st, MSG_1), 4 * 100 * COUNTS);
+    sl_stats_free(&st);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -201,6 +231,7 @@ int main(void)
         cmocka_unit_test(test_stats_shards_run_out_into_a_shared_one),
         cmocka_unit_test(test_stats_reference_has_a_line_per_row),
         cmocka_unit_test(test_stats_counts_exactly_from_many_threads),
+        cmocka_unit_test(test_stats_shared_shard_loses_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
