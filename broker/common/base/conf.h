@@ -4,7 +4,7 @@
  * prints (--print-config), and generates etc/ and docs/ reference pages. Precedence: default <
  * file < environment. An unknown key, bad value or out-of-range number in a file is refused, with
  * file, line and key in the message. An unknown environment variable is never an error.
- * The RESTHeart-style gateway file is read by gateway/src/gateway_conf, on conf_yaml.h's tree.
+ * The RESTHeart-style gateway file is read by gateway/src/gateway_conf, on yaml.h's tree.
  * @thread init for loading; a loaded sl_conf is read-only and any thread may read it.
  */
 #ifndef SL_BASE_CONF_H
