@@ -298,9 +298,11 @@ static bool apply_text_item(sl_yaml *root, const char *source, const char *item)
         why = "an override is /path->value";
     else if (!looks_like_json(text))
         why = "the value is not JSON (texts need quotes)";
+    else if (strcmp(text, "null") == 0)
+        value = sl_yaml_new(SL_YAML_NULL, NULL); // as a document of its own it would be a map
     else if (sl_yaml_parse(source, sl_slice_str(text), &value, &parse_why) != SL_OK)
         why = parse_why;
-    else
+    if (value != NULL)
         applied = apply_item(root, source, path, &value);
     if (why != NULL)
         // the value may be a secret, so only the path is shown

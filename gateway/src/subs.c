@@ -210,14 +210,18 @@ static void ask_all(sl_subs *sb)
         ask(sb, batch, count);
 }
 
-/* Everything wanted inside this filter is granted without it. */
-static bool can_go(const sl_subs *sb, const entry *wide)
+/* Dropping a filter must leave no gap: what it brought may be what another one, not yet granted, is
+ * to bring. One that was refused holds back only those that bring its messages meanwhile. */
+static bool can_go(const sl_subs *sb, const entry *leaving)
 {
     size_t pos = 0;
     void *value;
     while (sl_map_each(sb->entries, &pos, NULL, &value)) {
         const entry *en = value;
-        if (en->wanted && en->state != HELD && sl_mqtt_filter_covers(wide->filter, en->filter))
+        if (!en->wanted || en->state == HELD)
+            continue;
+        if (en->state != REFUSED || sl_mqtt_filter_covers(leaving->filter, en->filter) ||
+            sl_mqtt_filter_covers(en->filter, leaving->filter))
             return false;
     }
     return true;
