@@ -84,12 +84,13 @@ static void view_set(elog_resolver *rs, source_view *sv, elog_part *part, sl_rbu
 static bool view_load(elog_resolver *rs, source_view *sv, elog_part *part, uint64_t offset)
 {
     sl_rbuf *buf = NULL;
+    bool deleted = atomic_load_explicit(&part->topic->base.deleted, memory_order_acquire);
     pthread_mutex_lock(&part->lock);
     uint32_t at = elog_ring_find(&part->ring, offset);
-    if (at < part->ring.count && elog_ring_at(&part->ring, at)->base <= offset)
+    if (!deleted && at < part->ring.count && elog_ring_at(&part->ring, at)->base <= offset)
         buf = sl_rbuf_ref(elog_ring_at(&part->ring, at)->buf);
     uint64_t written = part->written;
-    bool gone = offset < atomic_load(&part->start) || atomic_load(&part->topic->base.deleted);
+    bool gone = deleted || offset < atomic_load(&part->start);
     pthread_mutex_unlock(&part->lock);
     bool cold = buf == NULL;
     sl_batch_info info;
