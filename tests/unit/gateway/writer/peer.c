@@ -65,49 +65,84 @@ static sl_slice put(sl_rbuf *rb, const void *bytes, size_t len)
     return sl_slice_of(to, len);
 }
 
-static void put_string(sl_buf *out, const char *text)
+/* A property with a length: identifier, length, bytes. What it says is at the end of raw then. */
+static void put_field(sl_buf *raw, uint8_t id, const char *text)
 {
-    must(sl_buf_append_u16(out, (uint16_t)strlen(text)));
-    must(sl_buf_append_str(out, text));
+    if (text == NULL)
+        return;
+    must(sl_buf_append_u8(raw, id));
+    must(sl_buf_append_u16(raw, (uint16_t)strlen(text)));
+    must(sl_buf_append_str(raw, text));
+}
+
+/* The slice of a text within the wire form. */
+static sl_slice within(sl_slice wire, const char *text)
+{
+    if (text[0] == '\0')
+        return sl_slice_of(wire.ptr, 0);
+    const uint8_t *at = memmem(wire.ptr, wire.len, text, strlen(text));
+    return sl_slice_of(at, strlen(text));
+}
+
+/* All properties in wire form, as a decoder leaves them in raw. */
+static void put_props(const peer_message *pm, sl_buf *raw)
+{
+    if (pm->format_set) {
+        must(sl_buf_append_u8(raw, 0x01));
+        must(sl_buf_append_u8(raw, (uint8_t)pm->payload_format));
+    }
+    if (pm->expiry_s > 0) {
+        must(sl_buf_append_u8(raw, 0x02));
+        must(sl_buf_append_u32(raw, pm->expiry_s));
+    }
+    put_field(raw, 0x03, pm->content_type);
+    put_field(raw, 0x08, pm->response_topic);
+    put_field(raw, 0x09, pm->correlation);
+    for (int i = 0; i < 8 && pm->user[i].name != NULL; i++) {
+        put_field(raw, 0x26, pm->user[i].name);
+        must(sl_buf_append_u16(raw, (uint16_t)strlen(pm->user[i].value)));
+        must(sl_buf_append_str(raw, pm->user[i].value));
+    }
+}
+
+static void set_props(const peer_message *pm, sl_mqtt_props *props)
+{
+    if (pm->user[0].name != NULL)
+        props->has |= SL_PROP_USER;
+    if (pm->content_type != NULL) {
+        props->has |= SL_PROP_CONTENT_TYPE;
+        props->content_type = within(props->raw, pm->content_type);
+    }
+    if (pm->response_topic != NULL) {
+        props->has |= SL_PROP_RESPONSE_TOPIC;
+        props->response_topic = within(props->raw, pm->response_topic);
+    }
+    if (pm->correlation != NULL) {
+        props->has |= SL_PROP_CORRELATION_DATA;
+        props->correlation_data = within(props->raw, pm->correlation);
+    }
+    if (pm->format_set) {
+        props->has |= SL_PROP_PAYLOAD_FORMAT;
+        props->payload_format = (uint8_t)pm->payload_format;
+    }
+    if (pm->expiry_s > 0) {
+        props->has |= SL_PROP_MESSAGE_EXPIRY;
+        props->message_expiry = pm->expiry_s;
+    }
 }
 
 sl_message *peer_message_new(const peer_message *pm)
 {
-    sl_buf raw; // user properties in wire form
+    sl_buf raw;
     sl_buf_init(&raw, 65536);
-    for (int i = 0; i < 8 && pm->user[i].name != NULL; i++) {
-        must(sl_buf_append_u8(&raw, 0x26));
-        put_string(&raw, pm->user[i].name);
-        put_string(&raw, pm->user[i].value);
-    }
+    put_props(pm, &raw);
     sl_slice wire = sl_buf_peek(&raw);
     sl_rbuf *rb = sl_rbuf_new(pm->len + wire.len + 4096);
     sl_mqtt_publish pub = {.qos = pm->qos, .retain = pm->retain};
     pub.topic = put(rb, pm->topic, strlen(pm->topic));
     pub.payload = put(rb, pm->payload, pm->len);
     pub.props.raw = put(rb, wire.ptr, wire.len);
-    if (wire.len > 0)
-        pub.props.has |= SL_PROP_USER;
-    if (pm->content_type != NULL) {
-        pub.props.has |= SL_PROP_CONTENT_TYPE;
-        pub.props.content_type = put(rb, pm->content_type, strlen(pm->content_type));
-    }
-    if (pm->response_topic != NULL) {
-        pub.props.has |= SL_PROP_RESPONSE_TOPIC;
-        pub.props.response_topic = put(rb, pm->response_topic, strlen(pm->response_topic));
-    }
-    if (pm->correlation != NULL) {
-        pub.props.has |= SL_PROP_CORRELATION_DATA;
-        pub.props.correlation_data = put(rb, pm->correlation, strlen(pm->correlation));
-    }
-    if (pm->format_set) {
-        pub.props.has |= SL_PROP_PAYLOAD_FORMAT;
-        pub.props.payload_format = (uint8_t)pm->payload_format;
-    }
-    if (pm->expiry_s > 0) {
-        pub.props.has |= SL_PROP_MESSAGE_EXPIRY;
-        pub.props.message_expiry = pm->expiry_s;
-    }
+    set_props(pm, &pub.props);
     sl_message *msg = sl_message_new(&pub, rb, pm->at_ns != 0 ? pm->at_ns : PEER_AT_NS);
     sl_rbuf_unref(&rb);
     sl_buf_fini(&raw);
