@@ -87,8 +87,8 @@ static int teardown(void **state)
 {
     fixture *fx = *state;
     test_client_close(&fx->tc);
+    sl_pool_free(&fx->pool); // its threads post to the loop
     test_server_stop(&fx->ts);
-    sl_pool_free(&fx->pool);
     sl_auth_free(&fx->au);
     sl_buf_fini(&fx->hash);
     sl_free(fx);
