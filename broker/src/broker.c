@@ -272,7 +272,9 @@ static sl_err open_listener(sl_broker *br, char **why)
                               .loop_count = core->io_count,
                               .on_accept = sl_io_on_accept,
                               .arg = core};
-    return sl_listener_open(&lo, &br->tcp, why);
+    sl_err err = sl_listener_open(&lo, &br->tcp, why);
+    core->tcp = br->tcp;
+    return err;
 }
 
 sl_err sl_broker_start(const sl_conf *cf, sl_broker **out, char **why)

@@ -25,6 +25,7 @@ struct sl_device_loop;
 struct sl_dispatcher;
 struct sl_manager;
 struct sl_msg_trace;
+struct sl_listener;
 
 typedef struct sl_limits {
     uint32_t max_packet_bytes;    /* inbound, fixed header counted */
@@ -71,7 +72,8 @@ typedef struct sl_core {
     unsigned dispatcher_count;
     struct sl_manager *manager;
     struct sl_msg_trace *trace;
-    _Atomic bool draining; /* no new connections */
+    struct sl_listener *tcp; /* counts its connections; released by each of them */
+    _Atomic bool draining;   /* no new connections */
     _Atomic bool ready;
 } sl_core;
 

@@ -54,6 +54,7 @@ bool sl_io_add_conn(sl_io *io, sl_conn *cn)
 void sl_io_conn_gone(sl_io *io, sl_conn *cn)
 {
     sl_io_count(io, SL_BS_CONNECTIONS, -1);
+    sl_listener_release(io->core->tcp);
     io->conn_count--;
     if (cn->slot != UINT32_MAX) {
         io->conns[cn->slot] = NULL;
@@ -82,6 +83,7 @@ void sl_io_on_accept(void *arg, sl_stream *sm)
     if (atomic_load(&core->draining)) {
         sl_stream_set_events(sm, &(const sl_stream_events){0}, NULL);
         sl_stream_close(sm);
+        sl_listener_release(core->tcp);
         return;
     }
     sl_conn_open(io, &sm);
