@@ -19,7 +19,7 @@
 #define DOUBLE_DIGITS   15  /* every decimal of that length is a double of its own, */
 #define DOUBLE_MAX_EXP  300 /* well inside the normal range */
 #define EXPONENT_LIMIT  1000000
-#define NUMBER_TEXT     64
+#define NUMBER_TEXT     128
 
 /* neg * digits * 10^exp, without leading and trailing zeros; count 0 is zero. */
 typedef struct decimal {

@@ -128,7 +128,7 @@ static pid_t server_pid(void)
     const char *dir = getenv("SLUICE_TEST_MONGO_DIR");
     if (dir == NULL)
         return 0;
-    char *path = peer_path(dir, "pid"), *text = peer_read_file(path, NULL);
+    char *path = peer_path(dir, "server.pid"), *text = peer_read_file(path, NULL);
     pid_t pid = (pid_t)strtol(text, NULL, 10);
     sl_free(text);
     sl_free(path);
