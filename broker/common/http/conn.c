@@ -367,7 +367,7 @@ static void add_cors(const sl_http_options *opt, sl_http_req *req)
     sl_http_req_add_header(req, "Access-Control-Allow-Credentials", "true");
     sl_http_req_add_header(req, "Access-Control-Expose-Headers",
                            "Location, ETag, Auth-Token, Auth-Token-Valid-Until, "
-                           "Auth-Token-Location, X-Powered-By");
+                           "Auth-Token-Location");
     if (req->method != SL_HTTP_OPTIONS)
         return;
     char allow[512];
