@@ -1,0 +1,860 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The client session: connecting and reconnecting, acknowledgement by hand and in order,
+ * redelivery, the window, keep-alive, closing. (gateway.md D3, D7, D12-D15, E4; cases C22, C24,
+ * C33, C48, C87, C88)
+ */
+#include <unistd.h>
+
+#include "sl_test.h"
+
+#include "client_peer.h"
+#include "mqtt/reason.h"
+
+/* ---- connecting ---- */
+
+static void test_client_says_in_connect_what_its_options_say(void **state)
+{
+    (void)state;
+    peer pr;
+    peer_init(&pr, SL_MQTT_V5);
+    sl_mqtt_user_prop up = {sl_slice_str("k"), sl_slice_str("v")};
+    sl_mqtt_will will = {
+        .topic = sl_slice_str("gone"),
+        .payload = sl_slice_str("x"),
+        .qos = 1,
+        .retain = true,
+        .props = {.has = SL_PROP_WILL_DELAY, .will_delay = 7, .user = &up, .user_count = 1}};
+    pr.opt.will = &will;
+    pr.opt.has_username = pr.opt.has_password = true;
+    pr.opt.username = sl_slice_str("u");
+    pr.opt.password = sl_slice_str("p");
+    pr.opt.max_packet_bytes = 5000;
+    pr.opt.clean_start = true;
+    const char *why;
+    static const sl_mqtt_client_events none = {0};
+    SL_TEST_ERR(sl_mqtt_client_new(pr.lp, &pr.opt, &none, &pr, &pr.client, &why), SL_EINVAL);
+    assert_non_null(strstr(why, "on_publish"));
+    peer_start(&pr);
+    // peer_start has taken it; cut and look at the next one.
+    peer_cut(&pr);
+    unsigned before = pr.dials;
+    while (pr.dials == before)
+        peer_wait(&pr, 1000);
+    sl_mqtt_packet pkt = peer_expect(&pr, SL_MQTT_CONNECT);
+    assert_int_equal(pkt.connect.version, SL_MQTT_V5);
+    assert_true(pkt.connect.clean_start);
+    assert_int_equal(pkt.connect.keep_alive_s, 60);
+    SL_TEST_SLICE(pkt.connect.client_id, "gw");
+    SL_TEST_SLICE(pkt.connect.username, "u");
+    SL_TEST_SLICE(pkt.connect.password, "p");
+    SL_TEST_SLICE(pkt.connect.will.topic, "gone");
+    SL_TEST_SLICE(pkt.connect.will.payload, "x");
+    assert_int_equal(pkt.connect.will.qos, 1);
+    assert_true(pkt.connect.will.retain);
+    assert_int_equal(pkt.connect.will.props.will_delay, 7);
+    assert_true((pkt.connect.will.props.has & SL_PROP_USER) != 0);
+    assert_int_equal(pkt.connect.props.receive_maximum, 5);
+    assert_int_equal(pkt.connect.props.session_expiry, 3600);
+    assert_int_equal(pkt.connect.props.maximum_packet_size, 5000);
+    peer_fini(&pr);
+}
+
+static void test_client_of_3_1_1_connects_without_properties(void **state)
+{
+    (void)state;
+    peer pr;
+    peer_init(&pr, SL_MQTT_V311);
+    peer_connect(&pr);
+    assert_int_equal(pr.connacks, 1);
+    assert_false(pr.session_present);
+    peer_fini(&pr);
+}
+
+static void test_client_refuses_options_that_cannot_work(void **state)
+{
+    (void)state;
+    peer pr;
+    peer_init(&pr, SL_MQTT_V311);
+    static const sl_mqtt_client_events ev = {
+        .on_publish =
+            (void (*)(void *, const sl_mqtt_publish *, sl_mqtt_token, sl_rbuf *, bool))abort};
+    sl_mqtt_client_options opt = pr.opt;
+    const char *why = "";
+    opt.client_id.len = 0;
+    SL_TEST_ERR(sl_mqtt_client_new(pr.lp, &opt, &ev, NULL, &pr.client, &why), SL_EINVAL);
+    assert_non_null(strstr(why, "client_id"));
+    opt = pr.opt;
+    opt.version = SL_MQTT_V31;
+    SL_TEST_ERR(sl_mqtt_client_new(pr.lp, &opt, &ev, NULL, &pr.client, &why), SL_EINVAL);
+    opt = pr.opt;
+    opt.has_password = true;
+    SL_TEST_ERR(sl_mqtt_client_new(pr.lp, &opt, &ev, NULL, &pr.client, &why), SL_EINVAL);
+    opt = pr.opt;
+    opt.reconnect_max = 10;
+    SL_TEST_ERR(sl_mqtt_client_new(pr.lp, &opt, &ev, NULL, &pr.client, &why), SL_EINVAL);
+    opt = pr.opt;
+    sl_mqtt_will will = {.topic = sl_slice_str("a/#")};
+    opt.will = &will;
+    SL_TEST_ERR(sl_mqtt_client_new(pr.lp, &opt, &ev, NULL, &pr.client, &why), SL_EINVAL);
+    assert_non_null(strstr(why, "wildcard"));
+    pr.closed = true;
+    peer_fini(&pr);
+}
+
+static void test_client_keeps_an_assigned_id(void **state)
+{
+    (void)state;
+    peer pr;
+    peer_init(&pr, SL_MQTT_V5);
+    pr.opt.client_id.len = 0;
+    peer_start(&pr);
+    sl_mqtt_packet pkt = {.type = SL_MQTT_CONNACK,
+                          .connack.props = {.has = SL_PROP_ASSIGNED_CLIENT_ID,
+                                            .assigned_client_id = sl_slice_str("auto-77")}};
+    peer_send(&pr, &pkt);
+    SL_TEST_SLICE(sl_mqtt_client_id(pr.client), "auto-77");
+    peer_cut(&pr);
+    unsigned before = pr.dials;
+    while (pr.dials == before)
+        peer_wait(&pr, 1000);
+    pkt = peer_expect(&pr, SL_MQTT_CONNECT);
+    SL_TEST_SLICE(pkt.connect.client_id, "auto-77");
+    peer_fini(&pr);
+}
+
+static void test_client_without_connack_gives_up_in_time(void **state)
+{
+    (void)state;
+    peer pr;
+    peer_init(&pr, SL_MQTT_V5);
+    peer_start(&pr);
+    peer_wait(&pr, 4999);
+    assert_int_equal(pr.downs, 0);
+    peer_wait(&pr, 1);
+    assert_int_equal(pr.downs, 1);
+    SL_TEST_ERR(pr.down.err, SL_ETIMEDOUT);
+    assert_false(pr.down.was_up);
+    peer_expect_end(&pr);
+    peer_fini(&pr);
+}
+
+static void test_client_reports_a_refusal_with_its_code(void **state)
+{
+    (void)state;
+    peer pr;
+    peer_init(&pr, SL_MQTT_V5);
+    peer_start(&pr);
+    sl_mqtt_packet pkt = {.type = SL_MQTT_CONNACK,
+                          .connack = {.reason = SL_RC_BAD_USERNAME_OR_PASSWORD}};
+    peer_send(&pr, &pkt);
+    assert_int_equal(pr.downs, 1);
+    assert_int_equal(pr.connacks, 0);
+    SL_TEST_ERR(pr.down.err, SL_EDENIED);
+    assert_int_equal(pr.down.reason, 0x86);
+    assert_int_equal(sl_mqtt_client_state_of(pr.client), SL_CLIENT_WAITING);
+    peer_fini(&pr);
+}
+
+static void test_client_refuses_a_session_after_a_clean_start(void **state)
+{
+    (void)state;
+    peer pr;
+    peer_init(&pr, SL_MQTT_V5);
+    pr.opt.clean_start = true;
+    peer_start(&pr);
+    peer_send_connack(&pr, true);
+    SL_TEST_ERR(pr.down.err, SL_EPROTOCOL);
+    peer_fini(&pr);
+}
+
+static void test_client_refuses_packets_before_connack(void **state)
+{
+    (void)state;
+    peer pr;
+    peer_init(&pr, SL_MQTT_V5);
+    peer_start(&pr);
+    peer_send_publish(&pr, 0, 0, false, "x");
+    SL_TEST_ERR(pr.down.err, SL_EPROTOCOL);
+    assert_int_equal(pr.message_count, 0);
+    peer_fini(&pr);
+}
+
+/* Twice as long each time up to the maximum, between half and all of it. */
+static void test_client_waits_longer_after_each_failure(void **state)
+{
+    (void)state;
+    peer pr;
+    peer_init(&pr, SL_MQTT_V5);
+    peer_start(&pr);
+    peer_cut(&pr);
+    pr.next_fd = -111; // connection refused from now on
+    static const sl_dur_ms full[] = {1000, 2000, 4000, 8000, 8000, 8000};
+    for (size_t i = 0; i < 6; i++) {
+        assert_int_equal(pr.downs, i + 1);
+        assert_in_range(pr.down.retry_in, full[i] / 2, full[i]);
+        peer_wait(&pr, pr.down.retry_in);
+    }
+    SL_TEST_ERR(pr.down.err, SL_ECONN);
+    assert_int_equal(pr.dials, 7);
+    peer_fini(&pr);
+}
+
+static void test_client_begins_anew_after_a_stable_connection(void **state)
+{
+    (void)state;
+    peer pr;
+    peer_init(&pr, SL_MQTT_V5);
+    pr.opt.stable_after = 20000;
+    peer_connect(&pr);
+    for (unsigned i = 0; i < 4; i++) { // short ones: the delay grows although CONNACK came
+        peer_cut(&pr);
+        peer_redial(&pr);
+        peer_send_connack(&pr, true);
+    }
+    assert_int_equal(peer_stats(&pr).short_lived, 4);
+    assert_true(pr.down.retry_in >= 4000);
+    peer_wait(&pr, 20000);
+    peer_cut(&pr);
+    assert_true(pr.down.was_up);
+    assert_in_range(pr.down.retry_in, 500, 1000);
+    assert_int_equal(peer_stats(&pr).short_lived, 4);
+    peer_fini(&pr);
+}
+
+/* Two clients with one id must not throw each other out for ever (D3, C88). */
+static void test_client_waits_longest_when_taken_over(void **state)
+{
+    (void)state;
+    peer pr;
+    peer_init(&pr, SL_MQTT_V5);
+    peer_connect(&pr);
+    sl_mqtt_packet pkt = {.type = SL_MQTT_DISCONNECT,
+                          .disconnect.reason = SL_RC_SESSION_TAKEN_OVER};
+    peer_send(&pr, &pkt);
+    SL_TEST_ERR(pr.down.err, SL_ECLOSED);
+    assert_int_equal(pr.down.reason, 0x8E);
+    assert_in_range(pr.down.retry_in, 4000, 8000);
+    assert_int_equal(peer_stats(&pr).takeovers, 1);
+    peer_fini(&pr);
+}
+
+/* ---- deliveries ---- */
+
+static void test_client_acknowledges_in_the_order_of_arrival(void **state)
+{
+    (void)state;
+    peer pr;
+    peer_init(&pr, SL_MQTT_V5);
+    peer_connect(&pr);
+    peer_send_publish(&pr, 1, 10, false, "a");
+    peer_send_publish(&pr, 2, 11, false, "b");
+    peer_send_publish(&pr, 1, 12, false, "c");
+    peer_send_publish(&pr, 0, 0, false, "q0");
+    assert_int_equal(pr.message_count, 4);
+    assert_string_equal(pr.messages[1].payload, "b");
+    assert_int_equal(pr.messages[3].token.generation, 0);
+    peer_expect_nothing(&pr);
+    assert_int_equal(peer_stats(&pr).unacked, 3);
+    sl_mqtt_client_ack(pr.client, pr.messages[2].token, 0);
+    sl_mqtt_client_ack(pr.client, pr.messages[3].token, 0); // QoS 0: nothing is owed
+    peer_expect_nothing(&pr);
+    sl_mqtt_client_ack(pr.client, pr.messages[0].token, 0);
+    peer_expect_ack(&pr, SL_MQTT_PUBACK, 10, 0);
+    peer_expect_nothing(&pr);
+    sl_mqtt_client_ack(pr.client, pr.messages[1].token, 0);
+    peer_expect_ack(&pr, SL_MQTT_PUBREC, 11, 0);
+    peer_expect_ack(&pr, SL_MQTT_PUBACK, 12, 0);
+    assert_int_equal(peer_stats(&pr).unacked, 0);
+    assert_int_equal(peer_stats(&pr).acked, 3);
+    sl_mqtt_client_ack(pr.client, pr.messages[0].token, 0); // twice
+    peer_expect_nothing(&pr);
+    assert_int_equal(peer_stats(&pr).acks_discarded, 1);
+    peer_fini(&pr);
+}
+
+static void test_client_passes_reasons_on_5_and_only_success_on_3(void **state)
+{
+    (void)state;
+    for (int v = SL_MQTT_V311; v <= SL_MQTT_V5; v++) {
+        peer pr;
+        peer_init(&pr, (sl_mqtt_version)v);
+        peer_connect(&pr);
+        peer_send_publish(&pr, 1, 1, false, "a");
+        peer_send_publish(&pr, 2, 2, false, "b");
+        sl_mqtt_client_ack(pr.client, pr.messages[0].token, SL_RC_QUOTA_EXCEEDED);
+        sl_mqtt_client_ack(pr.client, pr.messages[1].token, SL_RC_NOT_AUTHORIZED);
+        peer_expect_ack(&pr, SL_MQTT_PUBACK, 1, v == SL_MQTT_V5 ? 0x97 : 0);
+        peer_expect_ack(&pr, SL_MQTT_PUBREC, 2, v == SL_MQTT_V5 ? 0x87 : 0);
+        // On 5.0 the refusal ends the exchange; on 3.1.1 PUBREL is still to come.
+        assert_int_equal(peer_stats(&pr).unreleased, v == SL_MQTT_V5 ? 0 : 1);
+        peer_fini(&pr);
+    }
+}
+
+/* D12: redelivery by a timer on the same connection is not a new message. */
+static void test_client_counts_what_comes_again_while_unacknowledged(void **state)
+{
+    (void)state;
+    peer pr;
+    peer_init(&pr, SL_MQTT_V311);
+    peer_connect(&pr);
+    peer_send_publish(&pr, 1, 7, false, "a");
+    peer_send_publish(&pr, 1, 7, true, "a");
+    peer_send_publish(&pr, 1, 7, true, "a");
+    assert_int_equal(pr.message_count, 1);
+    assert_int_equal(peer_stats(&pr).redelivered, 2);
+    sl_mqtt_client_ack(pr.client, pr.messages[0].token, 0);
+    peer_expect_ack(&pr, SL_MQTT_PUBACK, 7, 0);
+    peer_expect_nothing(&pr);
+    peer_send_publish(&pr, 1, 7, false, "b"); // the id is free again: a new message
+    assert_int_equal(pr.message_count, 2);
+    peer_fini(&pr);
+}
+
+/* An acknowledgement goes out on the connection its message came on, or not at all. */
+static void test_client_discards_acknowledgements_of_an_older_connection(void **state)
+{
+    (void)state;
+    peer pr;
+    peer_init(&pr, SL_MQTT_V5);
+    peer_connect(&pr);
+    peer_send_publish(&pr, 1, 7, false, "a");
+    sl_mqtt_token old = pr.messages[0].token;
+    peer_cut(&pr);
+    sl_mqtt_client_ack(pr.client, old, 0); // while there is none
+    peer_redial(&pr);
+    sl_mqtt_client_ack(pr.client, old, 0); // before CONNACK
+    peer_send_connack(&pr, true);
+    peer_send_publish(&pr, 1, 7, true, "a");
+    assert_int_equal(pr.message_count, 2);
+    assert_true(pr.messages[1].redelivery);
+    sl_mqtt_client_ack(pr.client, old, 0);
+    peer_expect_nothing(&pr);
+    assert_int_equal(peer_stats(&pr).acks_discarded, 3);
+    sl_mqtt_client_ack(pr.client, pr.messages[1].token, 0);
+    peer_expect_ack(&pr, SL_MQTT_PUBACK, 7, 0);
+    peer_fini(&pr);
+}
+
+/* D14, C24 */
+static void test_client_gives_a_qos_2_message_once(void **state)
+{
+    (void)state;
+    peer pr;
+    peer_init(&pr, SL_MQTT_V5);
+    peer_connect(&pr);
+    peer_send_publish(&pr, 2, 7, false, "a");
+    peer_expect_nothing(&pr);
+    sl_mqtt_client_ack(pr.client, pr.messages[0].token, 0);
+    peer_expect_ack(&pr, SL_MQTT_PUBREC, 7, 0);
+    peer_send_publish(&pr, 2, 7, true, "a"); // PUBREC got lost: say it again, give nothing
+    peer_expect_ack(&pr, SL_MQTT_PUBREC, 7, 0);
+    assert_int_equal(pr.message_count, 1);
+    assert_int_equal(peer_stats(&pr).unreleased, 1);
+    peer_send_ack(&pr, SL_MQTT_PUBREL, 7, 0);
+    peer_expect_ack(&pr, SL_MQTT_PUBCOMP, 7, 0);
+    assert_int_equal(peer_stats(&pr).unreleased, 0);
+    peer_send_ack(&pr, SL_MQTT_PUBREL, 7, 0); // repeated, and one never seen
+    peer_expect_ack(&pr, SL_MQTT_PUBCOMP, 7, SL_RC_PACKET_ID_NOT_FOUND);
+    peer_send_ack(&pr, SL_MQTT_PUBREL, 99, 0);
+    peer_expect_ack(&pr, SL_MQTT_PUBCOMP, 99, SL_RC_PACKET_ID_NOT_FOUND);
+    peer_send_publish(&pr, 2, 7, false, "b");
+    assert_int_equal(pr.message_count, 2);
+    assert_int_equal(pr.downs, 0);
+    peer_fini(&pr);
+}
+
+static void test_client_answers_an_unknown_pubrel_on_3_plainly(void **state)
+{
+    (void)state;
+    peer pr;
+    peer_init(&pr, SL_MQTT_V311);
+    peer_connect(&pr);
+    peer_send_ack(&pr, SL_MQTT_PUBREL, 9, 0);
+    peer_expect_ack(&pr, SL_MQTT_PUBCOMP, 9, 0);
+    peer_fini(&pr);
+}
+
+static void test_client_remembers_qos_2_over_a_reconnect_with_session(void **state)
+{
+    (void)state;
+    peer pr;
+    peer_init(&pr, SL_MQTT_V311);
+    peer_connect(&pr);
+    peer_send_publish(&pr, 2, 7, false, "a");
+    sl_mqtt_client_ack(pr.client, pr.messages[0].token, 0);
+    peer_expect_ack(&pr, SL_MQTT_PUBREC, 7, 0);
+    peer_cut(&pr);
+    peer_redial(&pr);
+    peer_send_connack(&pr, true);
+    peer_send_publish(&pr, 2, 7, true, "a");
+    peer_expect_ack(&pr, SL_MQTT_PUBREC, 7, 0);
+    assert_int_equal(pr.message_count, 1);
+    peer_cut(&pr);
+    peer_redial(&pr);
+    peer_send_connack(&pr, false); // the session is gone, and with it what 7 meant
+    peer_send_publish(&pr, 2, 7, false, "new");
+    assert_int_equal(pr.message_count, 2);
+    assert_string_equal(pr.messages[1].payload, "new");
+    peer_fini(&pr);
+}
+
+/* ---- the window ---- */
+
+/* C33: on 5.0 the server knows our receive maximum and must obey it. */
+static void test_client_of_5_disconnects_a_server_that_exceeds_the_window(void **state)
+{
+    (void)state;
+    peer pr;
+    peer_init(&pr, SL_MQTT_V5);
+    peer_connect(&pr);
+    for (uint16_t id = 1; id <= 5; id++)
+        peer_send_publish(&pr, (uint8_t)(1 + id % 2), id, false, "x");
+    peer_send_publish(&pr, 0, 0, false, "QoS 0 is free");
+    assert_int_equal(pr.downs, 0);
+    peer_send_publish(&pr, 1, 6, false, "too much");
+    sl_mqtt_packet pkt = peer_expect(&pr, SL_MQTT_DISCONNECT);
+    assert_int_equal(pkt.disconnect.reason, SL_RC_RECEIVE_MAXIMUM_EXCEEDED);
+    SL_TEST_ERR(pr.down.err, SL_EPROTOCOL);
+    assert_int_equal(pr.message_count, 6);
+    peer_fini(&pr);
+}
+
+/* A QoS 2 message takes its place until PUBCOMP, an acknowledged QoS 1 message gives it back. */
+static void test_client_counts_the_window_as_the_server_does(void **state)
+{
+    (void)state;
+    peer pr;
+    peer_init(&pr, SL_MQTT_V5);
+    peer_connect(&pr);
+    for (uint16_t id = 1; id <= 5; id++) {
+        peer_send_publish(&pr, id <= 2 ? 2 : 1, id, false, "x");
+        sl_mqtt_client_ack(pr.client, pr.messages[id - 1].token, 0);
+    }
+    for (uint16_t id = 10; id <= 12; id++) // three places came back
+        peer_send_publish(&pr, 1, id, false, "x");
+    assert_int_equal(pr.downs, 0);
+    peer_send_ack(&pr, SL_MQTT_PUBREL, 1, 0);
+    peer_send_publish(&pr, 1, 13, false, "x"); // the fourth, with PUBCOMP
+    assert_int_equal(pr.downs, 0);
+    peer_send_publish(&pr, 1, 14, false, "x");
+    assert_int_equal(pr.downs, 1);
+    peer_fini(&pr);
+}
+
+/* On 3.1.1 the bound is ours alone: reading stops and goes on, nothing is lost or reordered. */
+static void test_client_of_3_stops_reading_when_the_window_is_full(void **state)
+{
+    (void)state;
+    peer pr;
+    peer_init(&pr, SL_MQTT_V311);
+    peer_connect(&pr);
+    for (uint16_t id = 1; id <= 20; id++) {
+        char text[8] = {(char)('a' + id), 0};
+        peer_send_publish(&pr, 1, id, false, text);
+    }
+    assert_int_equal(pr.message_count, 5);
+    assert_int_equal(peer_stats(&pr).unacked, 5);
+    assert_int_equal(peer_stats(&pr).read_stops, 1);
+    for (unsigned i = 0; i < 20; i++) {
+        assert_true(pr.message_count > i);
+        assert_int_equal(pr.messages[i].packet_id, i + 1);
+        assert_int_equal(pr.messages[i].payload[0], 'a' + (int)i + 1);
+        sl_mqtt_client_ack(pr.client, pr.messages[i].token, 0);
+        peer_turn(&pr);
+        peer_expect_ack(&pr, SL_MQTT_PUBACK, (uint16_t)(i + 1), 0);
+    }
+    assert_int_equal(pr.message_count, 20);
+    assert_int_equal(pr.downs, 0);
+    peer_fini(&pr);
+}
+
+/* The same with all in one segment, and with the packet at the border cut in two. */
+static void test_client_of_3_goes_on_inside_a_buffer_and_a_cut_packet(void **state)
+{
+    (void)state;
+    for (size_t cut = 0; cut < 3; cut++) {
+        peer pr;
+        peer_init(&pr, SL_MQTT_V311);
+        peer_connect(&pr);
+        uint8_t bytes[12 * 9];
+        for (uint8_t i = 0; i < 12; i++)
+            memcpy(bytes + i * 9, (uint8_t[]){0x32, 7, 0, 1, 't', 0, (uint8_t)(i + 1), 'x', i}, 9);
+        size_t first = 5 * 9 + cut; // the sixth finds the window full
+        peer_send_bytes(&pr, sl_slice_of(bytes, first));
+        peer_send_bytes(&pr, sl_slice_of(bytes + first, sizeof(bytes) - first));
+        assert_int_equal(pr.message_count, 5);
+        for (unsigned i = 0; i < 12; i++) {
+            sl_mqtt_client_ack(pr.client, pr.messages[i].token, 0);
+            peer_turn(&pr);
+        }
+        assert_int_equal(pr.message_count, 12);
+        for (uint16_t i = 0; i < 12; i++)
+            peer_expect_ack(&pr, SL_MQTT_PUBACK, (uint16_t)(i + 1), 0);
+        assert_int_equal(pr.downs, 0);
+        peer_fini(&pr);
+    }
+}
+
+/* C87: the database may stand still for minutes; the link stays up. */
+static void test_client_pings_on_while_it_does_not_read(void **state)
+{
+    (void)state;
+    peer pr;
+    peer_init(&pr, SL_MQTT_V311);
+    pr.opt.keep_alive_s = 10;
+    peer_connect(&pr);
+    for (uint16_t id = 1; id <= 6; id++)
+        peer_send_publish(&pr, 1, id, false, "x");
+    assert_int_equal(pr.message_count, 5);
+    for (unsigned i = 0; i < 30; i++) { // five minutes
+        peer_wait(&pr, 10000);
+        (void)peer_expect(&pr, SL_MQTT_PINGREQ);
+        sl_mqtt_packet pkt = {.type = SL_MQTT_PINGRESP};
+        peer_send(&pr, &pkt);
+    }
+    assert_int_equal(pr.downs, 0);
+    assert_int_equal(peer_stats(&pr).oldest_unacked, 300000);
+    sl_mqtt_client_ack(pr.client, pr.messages[0].token, 0);
+    peer_turn(&pr);
+    assert_int_equal(pr.message_count, 6);
+    peer_expect_ack(&pr, SL_MQTT_PUBACK, 1, 0);
+    peer_fini(&pr);
+}
+
+/* ---- bytes ---- */
+
+static void test_client_reads_a_stream_byte_by_byte(void **state)
+{
+    (void)state;
+    peer pr;
+    peer_init(&pr, SL_MQTT_V311);
+    peer_connect(&pr);
+    static uint8_t big[4 + 3 + 300];
+    memcpy(big, (uint8_t[]){0x30, 0xAF, 0x02, 0, 1, 't', 'y'}, 7); // 303 bytes
+    memset(big + 7, 'z', sizeof(big) - 7);
+    static const uint8_t small[] = {0x32, 7, 0, 1, 't', 0, 9, 'h', 'i', 0xD0, 0};
+    for (size_t i = 0; i < sizeof(big) - 1; i++)
+        peer_send_bytes(&pr, sl_slice_of(big + i, 1));
+    for (size_t i = 0; i < sizeof(small); i++)
+        peer_send_bytes(&pr, sl_slice_of(small + i, 1));
+    assert_int_equal(pr.message_count, 2);
+    assert_int_equal(pr.messages[0].payload[0], 'y');
+    assert_int_equal(pr.messages[0].payload[1], 'z');
+    assert_string_equal(pr.messages[1].payload, "hi");
+    assert_int_equal(pr.messages[1].packet_id, 9);
+    assert_int_equal(pr.downs, 0);
+    peer_fini(&pr);
+}
+
+static void test_client_disconnects_on_malformed_packets(void **state)
+{
+    (void)state;
+    peer pr;
+    peer_init(&pr, SL_MQTT_V5);
+    peer_connect(&pr);
+    peer_send_bytes(&pr, sl_slice_of("\x36\x03\x00\x01t", 5)); // QoS 3
+    sl_mqtt_packet pkt = peer_expect(&pr, SL_MQTT_DISCONNECT);
+    assert_int_equal(pkt.disconnect.reason, SL_RC_MALFORMED_PACKET);
+    SL_TEST_ERR(pr.down.err, SL_EMALFORMED);
+    assert_non_null(strstr(pr.down.why, "QoS is 3"));
+    peer_fini(&pr);
+}
+
+static void test_client_refuses_packets_over_its_limit_from_the_header(void **state)
+{
+    (void)state;
+    peer pr;
+    peer_init(&pr, SL_MQTT_V5);
+    pr.opt.max_packet_bytes = 1000;
+    peer_connect(&pr);
+    peer_send_bytes(&pr, sl_slice_of("\x30\xFF\xFF\xFF\x7F", 5));
+    sl_mqtt_packet pkt = peer_expect(&pr, SL_MQTT_DISCONNECT);
+    assert_int_equal(pkt.disconnect.reason, SL_RC_PACKET_TOO_LARGE);
+    SL_TEST_ERR(pr.down.err, SL_ETOOBIG);
+    peer_fini(&pr);
+}
+
+static void test_client_refuses_aliases_and_server_only_faults(void **state)
+{
+    (void)state;
+    peer pr;
+    peer_init(&pr, SL_MQTT_V5);
+    peer_connect(&pr);
+    sl_mqtt_packet pkt = {.type = SL_MQTT_PUBLISH,
+                          .publish = {.topic = sl_slice_str("t"),
+                                      .props = {.has = SL_PROP_TOPIC_ALIAS, .topic_alias = 1}}};
+    peer_send(&pr, &pkt);
+    pkt = peer_expect(&pr, SL_MQTT_DISCONNECT);
+    assert_int_equal(pkt.disconnect.reason, SL_RC_TOPIC_ALIAS_INVALID);
+    peer_redial(&pr);
+    peer_send_connack(&pr, true);
+    peer_send_connack(&pr, true); // a second one
+    pkt = peer_expect(&pr, SL_MQTT_DISCONNECT);
+    assert_int_equal(pkt.disconnect.reason, SL_RC_PROTOCOL_ERROR);
+    assert_int_equal(pr.message_count, 0);
+    peer_fini(&pr);
+}
+
+/* ---- keep-alive ---- */
+
+static void test_client_pings_when_idle_and_closes_without_an_answer(void **state)
+{
+    (void)state;
+    peer pr;
+    peer_init(&pr, SL_MQTT_V5);
+    pr.opt.keep_alive_s = 10;
+    peer_connect(&pr);
+    peer_wait(&pr, 9000);
+    peer_expect_nothing(&pr);
+    peer_wait(&pr, 1000);
+    (void)peer_expect(&pr, SL_MQTT_PINGREQ);
+    sl_mqtt_packet pkt = {.type = SL_MQTT_PINGRESP};
+    peer_send(&pr, &pkt);
+    peer_wait(&pr, 10000);
+    (void)peer_expect(&pr, SL_MQTT_PINGREQ);
+    peer_wait(&pr, 9000);
+    assert_int_equal(pr.downs, 0);
+    peer_wait(&pr, 1000);
+    assert_int_equal(pr.downs, 1);
+    SL_TEST_ERR(pr.down.err, SL_ETIMEDOUT);
+    assert_true(pr.down.was_up);
+    peer_fini(&pr);
+}
+
+static void test_client_uses_the_keep_alive_of_the_server(void **state)
+{
+    (void)state;
+    peer pr;
+    peer_init(&pr, SL_MQTT_V5);
+    peer_start(&pr);
+    sl_mqtt_packet pkt = {
+        .type = SL_MQTT_CONNACK,
+        .connack.props = {.has = SL_PROP_SERVER_KEEP_ALIVE, .server_keep_alive = 5}};
+    peer_send(&pr, &pkt);
+    peer_wait(&pr, 5000);
+    (void)peer_expect(&pr, SL_MQTT_PINGREQ);
+    peer_fini(&pr);
+}
+
+static void test_client_without_keep_alive_never_pings(void **state)
+{
+    (void)state;
+    peer pr;
+    peer_init(&pr, SL_MQTT_V311);
+    pr.opt.keep_alive_s = 0;
+    peer_connect(&pr);
+    peer_wait(&pr, 200000);
+    peer_expect_nothing(&pr);
+    assert_int_equal(pr.downs, 0);
+    peer_fini(&pr);
+}
+
+/* ---- closing ---- */
+
+static void test_client_closes_with_disconnect_and_all_acknowledgements(void **state)
+{
+    (void)state;
+    peer pr;
+    peer_init(&pr, SL_MQTT_V5);
+    peer_connect(&pr);
+    peer_send_publish(&pr, 1, 7, false, "a");
+    sl_mqtt_client_ack(pr.client, pr.messages[0].token, 0);
+    sl_mqtt_client_close(&pr.client, SL_RC_DISCONNECT_WITH_WILL, NULL, NULL);
+    assert_null(pr.client);
+    peer_expect_ack(&pr, SL_MQTT_PUBACK, 7, 0);
+    sl_mqtt_packet pkt = peer_expect(&pr, SL_MQTT_DISCONNECT);
+    assert_int_equal(pkt.disconnect.reason, SL_RC_DISCONNECT_WITH_WILL);
+    peer_expect_end(&pr);
+    assert_int_equal(pr.downs, 0); // nobody is told of a down that was asked for
+    pr.closed = true;
+    peer_fini(&pr);
+}
+
+static void set_true(void *arg)
+{
+    *(bool *)arg = true;
+}
+
+static void close_in_state(sl_mqtt_client_state want)
+{
+    peer pr;
+    bool closed = false;
+    peer_init(&pr, SL_MQTT_V311);
+    if (want == SL_CLIENT_WAITING || want == SL_CLIENT_DIALING)
+        pr.next_fd = -111;
+    static const sl_mqtt_client_events ev = {
+        .on_publish =
+            (void (*)(void *, const sl_mqtt_publish *, sl_mqtt_token, sl_rbuf *, bool))abort};
+    const char *why;
+    peer_turn(&pr);
+    SL_TEST_OK(sl_mqtt_client_new(pr.lp, &pr.opt, &ev, &pr, &pr.client, &why));
+    if (want != SL_CLIENT_IDLE)
+        sl_mqtt_client_start(pr.client);
+    if (want != SL_CLIENT_IDLE && want != SL_CLIENT_DIALING)
+        peer_turn(&pr);
+    if (want == SL_CLIENT_UP)
+        peer_send_connack(&pr, false);
+    assert_int_equal(sl_mqtt_client_state_of(pr.client), want);
+    sl_mqtt_client_close(&pr.client, 0, set_true, &closed);
+    assert_false(closed);
+    peer_wait(&pr, 3000);
+    assert_true(closed);
+    pr.closed = true;
+    peer_fini(&pr);
+}
+
+static void test_client_closes_in_every_state(void **state)
+{
+    (void)state;
+    close_in_state(SL_CLIENT_IDLE);
+    close_in_state(SL_CLIENT_DIALING);
+    close_in_state(SL_CLIENT_HANDSHAKE);
+    close_in_state(SL_CLIENT_UP);
+    close_in_state(SL_CLIENT_WAITING);
+}
+
+static void close_now(peer *pr, const peer_message *pm)
+{
+    (void)pm;
+    sl_mqtt_client_close(&pr->client, 0, set_true, &pr->closed);
+}
+
+static void test_client_may_be_closed_inside_its_callbacks(void **state)
+{
+    (void)state;
+    peer pr;
+    peer_init(&pr, SL_MQTT_V311);
+    peer_connect(&pr);
+    pr.on_message = close_now;
+    // Two in one segment: the second must not be given to somebody who has closed.
+    peer_send_bytes(&pr, sl_slice_of("\x30\x04\x00\x01t1\x30\x04\x00\x01t2", 12));
+    assert_int_equal(pr.message_count, 1);
+    (void)peer_expect(&pr, SL_MQTT_DISCONNECT);
+    peer_fini(&pr);
+}
+
+static void ack_at_once(peer *pr, const peer_message *pm)
+{
+    sl_mqtt_client_ack(pr->client, pm->token, 0);
+}
+
+static void test_client_may_be_acknowledged_inside_its_callbacks(void **state)
+{
+    (void)state;
+    peer pr;
+    peer_init(&pr, SL_MQTT_V311);
+    peer_connect(&pr);
+    pr.on_message = ack_at_once;
+    for (uint16_t id = 1; id <= 50; id++)
+        peer_send_publish(&pr, 1, id, false, "x");
+    for (uint16_t id = 1; id <= 50; id++)
+        peer_expect_ack(&pr, SL_MQTT_PUBACK, id, 0);
+    assert_int_equal(peer_stats(&pr).read_stops, 0);
+    peer_fini(&pr);
+}
+
+/* ---- a model ---- */
+
+static uint32_t next_random(uint64_t *word, uint32_t limit)
+{
+    *word ^= *word << 13;
+    *word ^= *word >> 7;
+    *word ^= *word << 17;
+    return (uint32_t)((*word >> 20) % limit);
+}
+
+/* Random arrivals, random acknowledgements: what leaves is always the longest acknowledged
+ * beginning of what arrived, in that order. */
+static void test_client_acknowledges_in_order_whatever_the_owner_does(void **state)
+{
+    (void)state;
+    peer pr;
+    peer_init(&pr, SL_MQTT_V5);
+    pr.opt.receive_maximum = 40;
+    peer_connect(&pr);
+    uint64_t word = 4711;
+    bool taken[PEER_MAX_MESSAGES] = {false};
+    unsigned answered = 0;
+    uint16_t id = 0;
+    while (answered < 200) {
+        bool room = pr.message_count - answered < 20 && pr.message_count < 200;
+        if (room && next_random(&word, 2) == 0) {
+            peer_send_publish(&pr, (uint8_t)(1 + next_random(&word, 2)), ++id, false, "x");
+            continue;
+        }
+        if (pr.message_count == answered)
+            continue;
+        unsigned pick = answered + next_random(&word, pr.message_count - answered);
+        if (taken[pick])
+            continue;
+        taken[pick] = true;
+        sl_mqtt_client_ack(pr.client, pr.messages[pick].token, 0);
+        for (; answered < pr.message_count && taken[answered]; answered++) {
+            const peer_message *pm = &pr.messages[answered];
+            peer_expect_ack(&pr, pm->qos == 1 ? SL_MQTT_PUBACK : SL_MQTT_PUBREC, pm->packet_id, 0);
+        }
+        peer_expect_nothing(&pr);
+        for (unsigned i = 0; i < answered; i++) { // release what can be, so that the window lasts
+            if (pr.messages[i].qos == 2) {
+                peer_send_ack(&pr, SL_MQTT_PUBREL, pr.messages[i].packet_id, 0);
+                peer_expect_ack(&pr, SL_MQTT_PUBCOMP, pr.messages[i].packet_id, 0);
+                pr.messages[i].qos = 3;
+            }
+        }
+    }
+    assert_int_equal(pr.downs, 0);
+    peer_fini(&pr);
+}
+
+static void test_client_states_have_names(void **state)
+{
+    (void)state;
+    assert_string_equal(sl_mqtt_client_state_name(SL_CLIENT_WAITING), "waiting");
+    assert_string_equal(sl_mqtt_client_state_name(SL_CLIENT_UP), "up");
+    assert_string_equal(sl_mqtt_client_state_name(SL_CLIENT_STATE_COUNT), "?");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_client_says_in_connect_what_its_options_say),
+        cmocka_unit_test(test_client_of_3_1_1_connects_without_properties),
+        cmocka_unit_test(test_client_refuses_options_that_cannot_work),
+        cmocka_unit_test(test_client_keeps_an_assigned_id),
+        cmocka_unit_test(test_client_without_connack_gives_up_in_time),
+        cmocka_unit_test(test_client_reports_a_refusal_with_its_code),
+        cmocka_unit_test(test_client_refuses_a_session_after_a_clean_start),
+        cmocka_unit_test(test_client_refuses_packets_before_connack),
+        cmocka_unit_test(test_client_waits_longer_after_each_failure),
+        cmocka_unit_test(test_client_begins_anew_after_a_stable_connection),
+        cmocka_unit_test(test_client_waits_longest_when_taken_over),
+        cmocka_unit_test(test_client_acknowledges_in_the_order_of_arrival),
+        cmocka_unit_test(test_client_passes_reasons_on_5_and_only_success_on_3),
+        cmocka_unit_test(test_client_counts_what_comes_again_while_unacknowledged),
+        cmocka_unit_test(test_client_discards_acknowledgements_of_an_older_connection),
+        cmocka_unit_test(test_client_gives_a_qos_2_message_once),
+        cmocka_unit_test(test_client_answers_an_unknown_pubrel_on_3_plainly),
+        cmocka_unit_test(test_client_remembers_qos_2_over_a_reconnect_with_session),
+        cmocka_unit_test(test_client_of_5_disconnects_a_server_that_exceeds_the_window),
+        cmocka_unit_test(test_client_counts_the_window_as_the_server_does),
+        cmocka_unit_test(test_client_of_3_stops_reading_when_the_window_is_full),
+        cmocka_unit_test(test_client_of_3_goes_on_inside_a_buffer_and_a_cut_packet),
+        cmocka_unit_test(test_client_pings_on_while_it_does_not_read),
+        cmocka_unit_test(test_client_reads_a_stream_byte_by_byte),
+        cmocka_unit_test(test_client_disconnects_on_malformed_packets),
+        cmocka_unit_test(test_client_refuses_packets_over_its_limit_from_the_header),
+        cmocka_unit_test(test_client_refuses_aliases_and_server_only_faults),
+        cmocka_unit_test(test_client_pings_when_idle_and_closes_without_an_answer),
+        cmocka_unit_test(test_client_uses_the_keep_alive_of_the_server),
+        cmocka_unit_test(test_client_without_keep_alive_never_pings),
+        cmocka_unit_test(test_client_closes_with_disconnect_and_all_acknowledgements),
+        cmocka_unit_test(test_client_closes_in_every_state),
+        cmocka_unit_test(test_client_may_be_closed_inside_its_callbacks),
+        cmocka_unit_test(test_client_may_be_acknowledged_inside_its_callbacks),
+        cmocka_unit_test(test_client_acknowledges_in_order_whatever_the_owner_does),
+        cmocka_unit_test(test_client_states_have_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
