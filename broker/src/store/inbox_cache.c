@@ -6,7 +6,6 @@
 
 #include "base/alloc.h"
 #include "base/assert.h"
-#include "base/logger.h"
 
 void inbox_cache_init(inbox_cache *ca, sl_embedded_kv *kv, size_t max)
 {
@@ -227,7 +226,6 @@ sl_err inbox_cache_get(inbox_cache *ca, sl_slice client, inbox_box **out)
     bx = box_new(client);
     sl_err err = load(ca, bx);
     if (err != SL_OK) {
-        sl_error(SL_C_INBOX, "INBOX-LOAD-FAILED", SL_B("client", client), SL_E(err));
         box_free(bx);
         return err;
     }

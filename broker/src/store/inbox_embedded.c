@@ -297,8 +297,11 @@ static void complete(inbox_embedded *ad, inbox_task *tk, sl_err err)
         bx->add_row = 0;
     }
     if (err != SL_OK) {
-        if (bx->failed == SL_OK)
-            sl_warn(SL_C_INBOX, "INBOX-WRITE-FAILED", SL_B("client", bx->client), SL_E(err));
+        uint32_t suppressed;
+        if (bx->failed == SL_OK &&
+            sl_log_limit_pass(&ad->limit, INBOX_LOG_BURST, INBOX_LOG_PERIOD_MS, &suppressed))
+            sl_warn(SL_C_INBOX, "INBOX-WRITE-FAILED", SL_B("client", bx->client), SL_E(err),
+                    SL_U("suppressed", suppressed));
         bx->failed = err;
     }
     bx->pins++; /* the callbacks may free every other task of the box */
@@ -441,7 +444,13 @@ sl_err inbox_get_box(inbox_embedded *ad, sl_slice client, inbox_box **out)
 {
     if (ad->is_closing)
         return SL_ECLOSED;
-    return inbox_refuse(ad, inbox_cache_get(&ad->cache, client, out));
+    sl_err err = inbox_cache_get(&ad->cache, client, out);
+    uint32_t suppressed;
+    if (err != SL_OK && err != SL_EAGAIN &&
+        sl_log_limit_pass(&ad->limit, INBOX_LOG_BURST, INBOX_LOG_PERIOD_MS, &suppressed))
+        sl_error(SL_C_INBOX, "INBOX-LOAD-FAILED", SL_B("client", client), SL_E(err),
+                 SL_U("suppressed", suppressed));
+    return inbox_refuse(ad, err);
 }
 
 /* Completes without a write, in its turn. */

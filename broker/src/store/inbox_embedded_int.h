@@ -10,8 +10,11 @@
 #include <stdatomic.h>
 
 #include "base/buf.h"
+#include "base/logger.h"
 #include "store/inbox_cache.h"
 
+#define INBOX_LOG_BURST      10 /* lines about failures in a period */
+#define INBOX_LOG_PERIOD_MS  10000
 #define INBOX_READ_MAX_BYTES ((size_t)64 << 20) /* of one read, and one row more */
 
 /* An operation under way. It is in one list: open or waiting of its box, ready or unsent of the
@@ -50,6 +53,7 @@ typedef struct inbox_embedded {
     bool wants_room;  /* an operation was refused for a reason of ours */
     bool is_closing;
     atomic_bool woken;
+    sl_log_limit limit; /* of lines about failures: a full disk is one for every client */
 
     /* The batch being built, reused; keys and small values live in the arena. */
     sl_embedded_kv_op *ops;

@@ -74,8 +74,10 @@ static bool on_row(void *arg, sl_slice key, sl_slice value)
     sl_inbox_entry entry = {.row = row, .packet_id = inbox_packet_id(row)};
     sl_err err = inbox_row_decode(value, &entry);
     if (err != SL_OK) {
-        sl_warn(SL_C_INBOX, "INBOX-ROW-DAMAGED", SL_B("client", bx->client), SL_U("row", row),
-                SL_E(err));
+        uint32_t suppressed;
+        if (sl_log_limit_pass(&rd->ad->limit, INBOX_LOG_BURST, INBOX_LOG_PERIOD_MS, &suppressed))
+            sl_warn(SL_C_INBOX, "INBOX-ROW-DAMAGED", SL_B("client", bx->client), SL_U("row", row),
+                    SL_E(err), SL_U("suppressed", suppressed));
         add_gone(rd, row);
     } else if (entry.expires_at_ms <= rd->now) {
         add_gone(rd, row);
@@ -162,11 +164,14 @@ void inbox_read_run(inbox_embedded *ad, inbox_task *tk)
 {
     inbox_box *bx = tk->bx;
     reading rd = {.ad = ad, .tk = tk, .now = sl_clock_wall(ad->options.clock)};
-    rd.seen = tk->after_row;
     rd.end = bx->add_row != 0 ? bx->add_row : bx->last_row + 1;
     sl_buf_clear(&ad->body);
     sl_inbox_done done = {.op = tk->op, .token = tk->token};
-    if (!tk->is_void && bx->rows.count > 0 && rd.seen < rd.end)
+    /* From the first live row and not from after_row: what was removed in front of it has left
+     * tombstones in the store, over which a scan is slow. */
+    uint64_t first = tk->is_void ? 0 : inbox_rows_next(&bx->rows, tk->after_row);
+    rd.seen = first != 0 ? first - 1 : tk->after_row;
+    if (first != 0 && first < rd.end)
         done.err = scan(&rd);
     if (done.err == SL_OK) {
         bool repaired = repair(&rd);

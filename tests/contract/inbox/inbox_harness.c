@@ -24,17 +24,17 @@ static void on_room(void *arg)
     ((inbox_harness *)arg)->rooms++;
 }
 
-static void copy_entries(inbox_result *rs)
+static void copy_entries(sl_inbox_done *done)
 {
-    size_t count = rs->done.entry_count;
+    size_t count = done->entry_count;
     sl_inbox_entry *copy = sl_calloc(count + 1, sizeof(*copy));
     for (size_t i = 0; i < count; i++) {
-        copy[i] = rs->done.entries[i];
+        copy[i] = done->entries[i];
         if (copy[i].packet.len > 0)
             copy[i].packet.ptr = (uint8_t *)sl_strndup(copy[i].packet.ptr, copy[i].packet.len);
     }
-    rs->done.entries = copy;
-    rs->done.body = NULL;
+    done->entries = copy;
+    done->body = NULL;
 }
 
 static void on_done(void *arg, const sl_inbox_done *done)
@@ -44,25 +44,27 @@ static void on_done(void *arg, const sl_inbox_done *done)
         hs->cap = hs->cap == 0 ? 64 : hs->cap * 2;
         hs->results = sl_realloc(hs->results, hs->cap * sizeof(*hs->results));
     }
-    inbox_result *rs = &hs->results[hs->count++];
-    *rs = (inbox_result){.done = *done};
+    sl_inbox_done *copy = sl_alloc(sizeof(*copy));
+    *copy = *done;
+    hs->results[hs->count++] = copy;
     size_t bytes = done->assigned_count * sizeof(*done->assigned);
     sl_inbox_assigned *assigned = sl_calloc(1, bytes + 1);
     if (bytes > 0)
         memcpy(assigned, done->assigned, bytes);
-    rs->done.assigned = assigned;
-    copy_entries(rs);
+    copy->assigned = assigned;
+    copy_entries(copy);
 }
 
 static void forget_results(inbox_harness *hs)
 {
     for (size_t i = 0; i < hs->count; i++) {
-        sl_inbox_done *done = &hs->results[i].done;
+        sl_inbox_done *done = hs->results[i];
         for (size_t k = 0; k < done->entry_count; k++)
             if (done->entries[k].packet.len > 0)
                 sl_free((void *)(uintptr_t)done->entries[k].packet.ptr);
         sl_free((void *)(uintptr_t)done->entries);
         sl_free((void *)(uintptr_t)done->assigned);
+        sl_free(done);
     }
     sl_free(hs->results);
     hs->results = NULL;
@@ -133,7 +135,7 @@ void harness_turn(inbox_harness *hs)
 size_t harness_position(const inbox_harness *hs, sl_inbox_op op, uint64_t token)
 {
     for (size_t i = hs->count; i-- > 0;)
-        if (hs->results[i].done.op == op && hs->results[i].done.token == token)
+        if (hs->results[i]->op == op && hs->results[i]->token == token)
             return i;
     return SIZE_MAX;
 }
@@ -143,7 +145,7 @@ const sl_inbox_done *harness_wait(inbox_harness *hs, sl_inbox_op op, uint64_t to
     size_t at;
     while ((at = harness_position(hs, op, token)) == SIZE_MAX)
         harness_turn(hs);
-    return &hs->results[at].done;
+    return hs->results[at];
 }
 
 sl_inbox_row harness_row(uint64_t offset, uint8_t qos, const char *packet)

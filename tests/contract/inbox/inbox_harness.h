@@ -22,11 +22,6 @@ typedef struct inbox_factory {
     void (*free_store)(void *store);  /* removes it */
 } inbox_factory;
 
-typedef struct inbox_result {
-    sl_inbox_done done; /* its pointers are copies owned by the result */
-    bool is_taken;
-} inbox_result;
-
 typedef struct inbox_harness {
     const inbox_factory *factory;
     void *store;
@@ -36,7 +31,7 @@ typedef struct inbox_harness {
     pthread_mutex_t lock;
     pthread_cond_t cond;
     bool woken;
-    inbox_result *results; /* owned, in order of completion */
+    sl_inbox_done **results; /* owned copies, in order of completion */
     size_t count;
     size_t cap;
     unsigned rooms;
