@@ -262,7 +262,22 @@ void elog_store_cf_drop(elog *el, rocksdb_column_family_handle_t *cf)
 
 /* ---- open ---- */
 
-static sl_err check_format(elog *el, bool fresh, char **why)
+/* Nothing was ever put into it: its creation was cut short, or it is new. */
+static bool is_unused(elog *el)
+{
+    rocksdb_iterator_t *it =
+        rocksdb_create_iterator_cf(el->db, el->ro_point, el->cf[ELOG_CF_DEFAULT]);
+    rocksdb_iter_seek_to_first(it);
+    char *message = NULL;
+    rocksdb_iter_get_error(it, &message);
+    bool unused = !rocksdb_iter_valid(it) && message == NULL;
+    if (message != NULL)
+        (void)elog_store_error(message, "LOG-FORMAT-UNREAD");
+    rocksdb_iter_destroy(it);
+    return unused;
+}
+
+static sl_err check_format(elog *el, char **why)
 {
     char *message = NULL;
     size_t len = 0;
@@ -272,7 +287,7 @@ static sl_err check_format(elog *el, bool fresh, char **why)
         return elog_store_error(message, "LOG-FORMAT-UNREAD");
     sl_err err = SL_OK;
     uint32_t version = value != NULL && len == 4 ? sl_get_u32((const uint8_t *)value) : 0;
-    if (value == NULL && fresh) {
+    if (value == NULL && is_unused(el)) {
         uint8_t bytes[4];
         sl_put_u32(bytes, FORMAT_VERSION);
         rocksdb_put_cf(el->db, el->wo, el->cf[ELOG_CF_DEFAULT], FORMAT_KEY, sizeof FORMAT_KEY - 1,
@@ -306,17 +321,16 @@ static sl_err open_error(elog *el, char *message, char **why)
     return err;
 }
 
-/* Names of all families of the store, the fixed ones first; *fresh: there is no store yet. */
-static sl_err list_names(elog *el, rocksdb_options_t *op, char ***names, size_t *count, bool *fresh,
-                         char **why)
+/* Names of all families of the store, the fixed ones first. */
+static sl_err list_names(elog *el, rocksdb_options_t *op, char ***names, size_t *count, char **why)
 {
     char path[4096];
     if ((size_t)snprintf(path, sizeof path, "%s/CURRENT", el->dir) >= sizeof path)
         return SL_EINVAL;
     char **listed = NULL;
     size_t listed_count = 0;
-    *fresh = access(path, F_OK) != 0 && errno == ENOENT;
-    if (!*fresh) {
+    bool is_new = access(path, F_OK) != 0 && errno == ENOENT;
+    if (!is_new) {
         char *message = NULL;
         listed = rocksdb_list_column_families(op, el->dir, &listed_count, &message);
         if (message != NULL)
@@ -340,13 +354,13 @@ static sl_err list_names(elog *el, rocksdb_options_t *op, char ***names, size_t 
     return SL_OK;
 }
 
-static sl_err open_db(elog *el, bool *fresh, char **why)
+static sl_err open_db(elog *el, char **why)
 {
     rocksdb_options_t *op = db_options(el->cfs->cache);
     rocksdb_options_set_create_missing_column_families(op, 1);
     char **names = NULL;
     size_t count = 0;
-    sl_err err = list_names(el, op, &names, &count, fresh, why);
+    sl_err err = list_names(el, op, &names, &count, why);
     if (err != SL_OK)
         goto out;
     const rocksdb_options_t **ops = sl_calloc(count, sizeof *ops);
@@ -396,10 +410,9 @@ sl_err elog_store_open(elog *el, char **why)
     el->ro_scan = rocksdb_readoptions_create();
     rocksdb_readoptions_set_fill_cache(el->ro_scan, 0);
     rocksdb_readoptions_set_readahead_size(el->ro_scan, 2u << 20);
-    bool fresh = false;
-    err = open_db(el, &fresh, why);
+    err = open_db(el, why);
     if (err == SL_OK)
-        err = check_format(el, fresh, why);
+        err = check_format(el, why);
     return err;
 }
 
