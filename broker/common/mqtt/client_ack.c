@@ -129,7 +129,7 @@ void sl_client_on_pubrel(sl_mqtt_client *client, uint16_t packet_id)
 void sl_client_void_deliveries(sl_mqtt_client *client)
 {
     client->live_generation = 0;
-    client->head_seq = client->tail_seq;
+    client->head_seq = client->tail_seq = 0;
     client->window_used = 0;
     memset(client->open_ids, 0, sizeof(client->open_ids));
 }

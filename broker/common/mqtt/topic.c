@@ -131,7 +131,7 @@ bool sl_mqtt_filter_covers(sl_slice wide, sl_slice narrow)
         if (is_level(have, '#'))
             return not_empty && is_level(want, '+') && sl_mqtt_level_next(wide, &wpos, &want) &&
                    is_level(want, '#');
-        if (!is_level(want, '+') && (is_level(have, '+') || !sl_slice_equal(want, have)))
+        if (!is_level(want, '+') && !sl_slice_equal(want, have))
             return false;
     }
     return !sl_mqtt_level_next(narrow, &npos, &have);

@@ -229,6 +229,33 @@ static void test_publish_is_new_to_a_new_session(void **state)
     peer_expect_nothing(&pr);
     assert_int_equal(pr.published, 1); // "two" had been taken by the server
     SL_TEST_OK(pr.published_err);
+    for (unsigned i = 0; i < 2; i++) { // in the session again, and then in another one
+        peer_cut(&pr);
+        peer_redial(&pr);
+        peer_send_connack(&pr, i == 0);
+        (void)expect_publish(&pr, 1, i == 0, "one");
+    }
+    peer_fini(&pr);
+}
+
+static void test_publish_over_a_later_limit_of_the_server_is_given_up(void **state)
+{
+    (void)state;
+    peer pr;
+    peer_init(&pr, SL_MQTT_V5);
+    peer_connect(&pr);
+    SL_TEST_OK(publish(&pr, 1, "a payload that makes it longer than forty"));
+    (void)expect_publish(&pr, 1, false, "a payload that makes it longer than forty");
+    peer_cut(&pr);
+    peer_redial(&pr);
+    sl_mqtt_packet pkt = {
+        .type = SL_MQTT_CONNACK,
+        .connack = {.session_present = true,
+                    .props = {.has = SL_PROP_MAXIMUM_PACKET_SIZE, .maximum_packet_size = 40}}};
+    peer_send(&pr, &pkt);
+    peer_expect_nothing(&pr);
+    assert_int_equal(pr.published, 1);
+    SL_TEST_ERR(pr.published_err, SL_ETOOBIG);
     peer_fini(&pr);
 }
 
@@ -371,6 +398,7 @@ int main(void)
         cmocka_unit_test(test_publish_answers_acknowledgements_of_unknown_ids),
         cmocka_unit_test(test_publish_is_sent_again_with_dup_when_the_session_is_there),
         cmocka_unit_test(test_publish_is_new_to_a_new_session),
+        cmocka_unit_test(test_publish_over_a_later_limit_of_the_server_is_given_up),
         cmocka_unit_test(test_publish_obeys_the_windows_of_both_sides),
         cmocka_unit_test(test_publish_is_refused_with_a_reason),
         cmocka_unit_test(test_publish_queue_is_bounded_while_the_server_does_not_read),

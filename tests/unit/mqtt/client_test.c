@@ -258,6 +258,9 @@ static void test_client_acknowledges_in_the_order_of_arrival(void **state)
     assert_int_equal(peer_stats(&pr).unacked, 3);
     sl_mqtt_client_ack(pr.client, pr.messages[2].token, 0);
     sl_mqtt_client_ack(pr.client, pr.messages[3].token, 0); // QoS 0: nothing is owed
+    sl_mqtt_client_ack(pr.client, pr.messages[2].token,
+                       SL_RC_QUOTA_EXCEEDED); // the first word counts
+    assert_int_equal(peer_stats(&pr).acks_discarded, 1);
     peer_expect_nothing(&pr);
     sl_mqtt_client_ack(pr.client, pr.messages[0].token, 0);
     peer_expect_ack(&pr, SL_MQTT_PUBACK, 10, 0);
@@ -269,7 +272,7 @@ static void test_client_acknowledges_in_the_order_of_arrival(void **state)
     assert_int_equal(peer_stats(&pr).acked, 3);
     sl_mqtt_client_ack(pr.client, pr.messages[0].token, 0); // twice
     peer_expect_nothing(&pr);
-    assert_int_equal(peer_stats(&pr).acks_discarded, 1);
+    assert_int_equal(peer_stats(&pr).acks_discarded, 2);
     peer_fini(&pr);
 }
 
@@ -523,6 +526,28 @@ static void test_client_pings_on_while_it_does_not_read(void **state)
     peer_fini(&pr);
 }
 
+/* Answers that lay unread do not count against the server once we read again. */
+static void test_client_gives_the_server_time_after_it_read_again(void **state)
+{
+    (void)state;
+    peer pr;
+    peer_init(&pr, SL_MQTT_V311);
+    pr.opt.keep_alive_s = 10;
+    peer_connect(&pr);
+    for (uint16_t id = 1; id <= 6; id++)
+        peer_send_publish(&pr, 1, id, false, "x");
+    peer_wait(&pr, 19500); // PINGREQ at 10 s, not answered
+    sl_mqtt_client_ack(pr.client, pr.messages[0].token, 0);
+    peer_turn(&pr);
+    assert_int_equal(pr.message_count, 6);
+    peer_wait(&pr, 9500);
+    assert_int_equal(pr.downs, 0);
+    peer_wait(&pr, 1000);
+    assert_int_equal(pr.downs, 1);
+    SL_TEST_ERR(pr.down.err, SL_ETIMEDOUT);
+    peer_fini(&pr);
+}
+
 /* ---- bytes ---- */
 
 static void test_client_reads_a_stream_byte_by_byte(void **state)
@@ -620,6 +645,25 @@ static void test_client_pings_when_idle_and_closes_without_an_answer(void **stat
     assert_int_equal(pr.downs, 1);
     SL_TEST_ERR(pr.down.err, SL_ETIMEDOUT);
     assert_true(pr.down.was_up);
+    peer_fini(&pr);
+}
+
+/* Sending alone is no sign that the server lives. */
+static void test_client_pings_a_silent_server_although_it_sends(void **state)
+{
+    (void)state;
+    peer pr;
+    peer_init(&pr, SL_MQTT_V5);
+    pr.opt.keep_alive_s = 10;
+    peer_connect(&pr);
+    sl_mqtt_publish pb = {.topic = sl_slice_str("t")};
+    for (unsigned i = 0; i < 9; i++) {
+        peer_wait(&pr, 1000);
+        SL_TEST_OK(sl_mqtt_client_publish(pr.client, &pb, NULL, NULL));
+        (void)peer_expect(&pr, SL_MQTT_PUBLISH);
+    }
+    peer_wait(&pr, 1000);
+    (void)peer_expect(&pr, SL_MQTT_PINGREQ);
     peer_fini(&pr);
 }
 
@@ -842,11 +886,13 @@ int main(void)
         cmocka_unit_test(test_client_of_3_stops_reading_when_the_window_is_full),
         cmocka_unit_test(test_client_of_3_goes_on_inside_a_buffer_and_a_cut_packet),
         cmocka_unit_test(test_client_pings_on_while_it_does_not_read),
+        cmocka_unit_test(test_client_gives_the_server_time_after_it_read_again),
         cmocka_unit_test(test_client_reads_a_stream_byte_by_byte),
         cmocka_unit_test(test_client_disconnects_on_malformed_packets),
         cmocka_unit_test(test_client_refuses_packets_over_its_limit_from_the_header),
         cmocka_unit_test(test_client_refuses_aliases_and_server_only_faults),
         cmocka_unit_test(test_client_pings_when_idle_and_closes_without_an_answer),
+        cmocka_unit_test(test_client_pings_a_silent_server_although_it_sends),
         cmocka_unit_test(test_client_uses_the_keep_alive_of_the_server),
         cmocka_unit_test(test_client_without_keep_alive_never_pings),
         cmocka_unit_test(test_client_closes_with_disconnect_and_all_acknowledgements),
