@@ -560,15 +560,31 @@ static void parse_once(http_conn *cn)
     sl_rbuf_unref(&rb);
 }
 
+/* Bytes that have to wait move out of the read buffer that the whole loop shares: a few of them
+ * would keep all of it alive. */
+static void unpin(http_conn *cn)
+{
+    if (cn->in == NULL || cn->in->cap <= 2 * cn->in_len)
+        return;
+    sl_rbuf *own = sl_rbuf_new(cn->in_len);
+    memcpy(own->data, cn->in->data + cn->in_off, cn->in_len);
+    own->len = cn->in_len;
+    sl_rbuf_unref(&cn->in);
+    cn->in = own;
+    cn->in_off = 0;
+}
+
 void http_conn_pump(http_conn *cn)
 {
     if (cn->pumping)
         return; // the loop below goes on
     cn->pumping = true;
-    while (cn->in_len > 0 && (cn->state == CONN_HEAD || cn->state == CONN_BODY) &&
+    // a peer that sends requests and does not read the answers has to wait
+    while (cn->in_len > 0 && (cn->state == CONN_HEAD || cn->state == CONN_BODY) && !cn->blocked &&
            cn->out_bytes <= HTTP_OUT_HIGH_BYTES)
         parse_once(cn);
     cn->pumping = false;
+    unpin(cn);
     if (cn->state == CONN_CLOSED)
         return;
     if (cn->state == CONN_HEAD && cn->in_len == 0 && cn->peer_ended && cn->out_first == NULL)

@@ -170,7 +170,7 @@ sl_err sl_http_server_new(const sl_http_options *options, sl_http_server **out, 
     sv->ls_ref = sv->ls;
     sv->port = sl_listener_port(sv->ls);
     sv->opt.name = sl_strdup(options->name);
-    sv->opt.address = NULL;
+    sv->opt.address = sl_strdup(options->address);
     sv->opt.allow_headers =
         options->allow_headers == NULL ? NULL : sl_strdup(options->allow_headers);
     sv->opt.loops = NULL; // the shards know them
@@ -212,7 +212,8 @@ sl_err sl_http_server_start(sl_http_server *sv)
     for (unsigned i = 0; i < sv->opt.loop_count; i++)
         run_on(sv->shards[i].lp, shard_init, &sv->shards[i]);
     sl_listener_start(sv->ls);
-    sl_info(SL_C_HTTP, "HTTP-LISTENING", SL_S("listener", sv->opt.name), SL_U("port", sv->port));
+    sl_info(SL_C_HTTP, "HTTP-LISTENING", SL_S("listener", sv->opt.name),
+            SL_S("address", sv->opt.address), SL_U("port", sv->port));
     return SL_OK;
 }
 
@@ -298,6 +299,7 @@ void sl_http_server_free(sl_http_server **svp)
     sl_free(sv->routes);
     sl_free(sv->shards);
     sl_free((void *)(uintptr_t)sv->opt.name);
+    sl_free((void *)(uintptr_t)sv->opt.address);
     sl_free((void *)(uintptr_t)sv->opt.allow_headers);
     sv->magic = 0;
     sl_free(sv);

@@ -60,13 +60,7 @@ void sl_net_rbuf_leave(void)
     shared_read.busy--;
 }
 
-static void end_of_user(void *arg, sl_err err)
-{
-    (void)arg;
-    (void)err;
-}
-
-static const sl_stream_events no_events = {.on_end = end_of_user};
+static const sl_stream_events no_events = {0};
 
 sl_stream *sl_stream_new(sl_loop *lp, sl_filter *bottom)
 {
@@ -99,7 +93,7 @@ void sl_stream_push(sl_stream *sm, sl_filter *ft)
 void sl_stream_set_events(sl_stream *sm, const sl_stream_events *events, void *arg)
 {
     SL_CHECK(sm, STREAM_MAGIC);
-    sm->events = events;
+    sm->events = events == NULL ? &no_events : events;
     sm->arg = arg;
 }
 
@@ -262,7 +256,8 @@ void sl_filter_end(sl_filter *ft, sl_err err)
         up->ops->on_end(up, err);
     } else if (!sm->ended) {
         sm->ended = true; // told once, whatever fails next
-        sm->events->on_end(sm->arg, err);
+        if (sm->events->on_end != NULL)
+            sm->events->on_end(sm->arg, err);
     }
 }
 

@@ -15,6 +15,7 @@
 
 typedef struct sl_stream sl_stream;
 
+/* Any of them may be NULL. */
 typedef struct sl_stream_events {
     /* Bytes arrived: data[off .. off+len) of rb. rb is shared with other reads of the loop: who
      * keeps a slice takes a reference. Called on the loop. */
@@ -29,7 +30,8 @@ typedef struct sl_stream_events {
 
 /** Wraps a connected socket (taken, whatever the result). @thread loop */
 SL_MUST_USE sl_err sl_stream_tcp_new(sl_loop *lp, int fd, sl_stream **out);
-/** Sets who listens; reading starts with sl_stream_read_start. @thread loop */
+/** Sets who listens; reading starts with sl_stream_read_start. events lives on until on_closed
+ * (static, in general); NULL: nobody. @thread loop */
 void sl_stream_set_events(sl_stream *sm, const sl_stream_events *events, void *arg);
 void sl_stream_read_start(sl_stream *sm);
 /** Back-pressure: no on_data until started again. @thread loop */
