@@ -2,6 +2,7 @@
  *
  * http/server: framing, limits, routing and both kinds of handlers, with raw sockets as clients.
  */
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -42,6 +43,18 @@ static void big(void *arg, const sl_http_req *req, sl_http_resp *resp)
     sl_buf_commit(sl_http_resp_body(resp), len);
 }
 
+/* More than libmicrohttpd has room for: it breaks the connection off. */
+static void huge_header(void *arg, const sl_http_req *req, sl_http_resp *resp)
+{
+    (void)arg;
+    (void)req;
+    char *value = sl_alloc(60001);
+    memset(value, 'v', 60000);
+    value[60000] = '\0';
+    sl_http_resp_add_header(resp, "X-Huge", value);
+    sl_free(value);
+}
+
 static void no_content(void *arg, const sl_http_req *req, sl_http_resp *resp)
 {
     (void)arg;
@@ -65,6 +78,7 @@ static const sl_http_route routes[] = {
     {.methods = SL_HTTP_M(GET), .pattern = "/item/fixed/part", .on_loop = local},
     {.methods = SL_HTTP_M(GET), .pattern = "/files/*", .fn = echo},
     {.methods = SL_HTTP_M(GET), .pattern = "/big", .fn = big},
+    {.methods = SL_HTTP_M(GET), .pattern = "/huge-header", .fn = huge_header},
     {.methods = SL_HTTP_M(GET) | SL_HTTP_M(DELETE), .pattern = "/none", .fn = no_content},
     {.methods = SL_HTTP_M(GET) | SL_HTTP_M(POST), .pattern = "/local", .on_loop = local},
     {.methods = SL_HTTP_M(GET),
@@ -232,6 +246,65 @@ static void test_server_big_answer_is_whole(void **state)
     for (size_t i = 0; i < len; i++)
         if (body[i] != (char)('a' + i % 26))
             fail_msg("byte %zu is wrong", i);
+}
+
+static void test_server_cuts_a_peer_that_does_not_read_its_answer(void **state)
+{
+    fixture *fx = *state;
+    sl_http_counts counts;
+    begin(fx, (sl_http_options){.write_ms = 5000});
+    test_client_send(&fx->tc, "GET /big HTTP/1.1\r\nHost: x\r\n\r\n");
+    struct pollfd first = {.fd = fx->tc.fd, .events = POLLIN};
+    for (int idle = 0; poll(&first, 1, 0) == 0;)
+        test_server_turn(&fx->ts, &idle);
+    for (int idle = 0; idle < 200;) // until the sockets between us are full
+        test_server_turn(&fx->ts, &idle);
+    test_server_pass(&fx->ts, 4000);
+    sl_http_server_counts(fx->ts.sv, &counts);
+    assert_int_equal(counts.connections, 1);
+    test_server_pass(&fx->ts, 3000);
+    sl_http_server_counts(fx->ts.sv, &counts);
+    assert_int_equal(counts.connections, 0);
+    assert_int_equal(counts.timeouts, 1);
+}
+
+static void test_server_answers_for_libmicrohttpd_when_that_breaks_off(void **state)
+{
+    fixture *fx = *state;
+    begin(fx, (sl_http_options){0});
+    assert_int_equal(ask(fx, "GET /huge-header HTTP/1.1\r\nHost: x\r\n\r\n"), 500);
+    test_client_expect_eof(&fx->tc, &fx->ts);
+}
+
+static void test_server_has_no_protocol_to_upgrade_to(void **state)
+{
+    fixture *fx = *state;
+    begin(fx, (sl_http_options){0});
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(ask(fx, "GET /local HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\n"
+                                 "Connection: Upgrade\r\n\r\n"),
+                         200);
+        assert_int_equal(ask(fx, "POST /local HTTP/1.1\r\nHost: x\r\nUpgrade: h2c\r\n"
+                                 "Connection: Upgrade\r\nContent-Length: 3\r\n\r\nabc"),
+                         200);
+    }
+    assert_int_equal(ask(fx, "CONNECT a:1 HTTP/1.1\r\nHost: x\r\n\r\n"), 501);
+}
+
+static void test_server_refuses_connections_beyond_the_limit(void **state)
+{
+    fixture *fx = *state;
+    test_client second;
+    begin(fx, (sl_http_options){.max_connections = 1});
+    assert_int_equal(ask(fx, "GET /local HTTP/1.1\r\nHost: x\r\n\r\n"), 200);
+    test_client_open(&second, &fx->ts);
+    test_client_expect_eof(&second, &fx->ts);
+    test_client_close(&second);
+    assert_int_equal(ask(fx, "GET /local HTTP/1.1\r\nHost: x\r\n\r\n"), 200);
+    sl_http_counts counts;
+    sl_http_server_counts(fx->ts.sv, &counts);
+    assert_int_equal(counts.refused, 1);
+    assert_int_equal(counts.accepted, 1);
 }
 
 static void test_server_speaks_http_1_0(void **state)
@@ -590,6 +663,10 @@ int main(void)
         T(test_server_answers_pipelined_requests_in_order),
         T(test_server_reads_a_request_byte_by_byte),
         T(test_server_big_answer_is_whole),
+        T(test_server_cuts_a_peer_that_does_not_read_its_answer),
+        T(test_server_answers_for_libmicrohttpd_when_that_breaks_off),
+        T(test_server_has_no_protocol_to_upgrade_to),
+        T(test_server_refuses_connections_beyond_the_limit),
         T(test_server_speaks_http_1_0),
         T(test_server_closes_when_asked),
         T(test_server_answers_a_peer_that_half_closed),
