@@ -10,7 +10,8 @@
 
 typedef struct sl_embedded_kv sl_embedded_kv; /* a column family; valid until the log is closed */
 
-/** NULL name of the log's adapter is asserted to be "embedded". @thread init */
+/** Opens a family of rows, made when missing. The log's adapter must be the embedded one
+ * (asserted). Errors SL_EINVAL a name that is too long; SL_EIO. @thread init */
 SL_MUST_USE sl_err sl_embedded_kv_open(sl_log *log, const char *name, sl_embedded_kv **out);
 
 typedef struct sl_embedded_kv_op {
@@ -24,7 +25,8 @@ typedef struct sl_embedded_kv_op {
  * Queues rows for the next group commit, all or none, in order with this producer's other appends
  * and commits (they share the derived queue). Completes at the written end, with `durable` at the
  * synced end. count 0 with durable: completes when everything queued before is synced.
- * Errors as sl_log_append. @thread the producer's
+ * Deletions alone are taken without space too. Errors as
+ * sl_log_append. @thread the producer's
  */
 SL_MUST_USE sl_err sl_embedded_kv_write(sl_log_producer *pr, sl_embedded_kv *kv,
                                         const sl_embedded_kv_op *ops, size_t count, bool durable,
@@ -34,7 +36,8 @@ SL_MUST_USE sl_err sl_embedded_kv_write(sl_log_producer *pr, sl_embedded_kv *kv,
 SL_MUST_USE sl_err sl_embedded_kv_commit_behind(sl_log_producer *pr, const char *group,
                                                 sl_log_topic *topic, uint16_t partition,
                                                 uint64_t offset);
-/** fn gets rows with key in [from, to) in order until it returns false. Sees completed writes.
+/** fn gets rows with key in [from, to) in order until it returns false; an empty `to` is no bound.
+ * Sees completed writes.
  * Blocks for reads of the store. @thread any */
 SL_MUST_USE sl_err sl_embedded_kv_scan(sl_embedded_kv *kv, sl_slice from, sl_slice to,
                                        bool (*fn)(void *arg, sl_slice key, sl_slice value),

@@ -90,7 +90,8 @@ typedef struct sl_log_record {
     sl_slice key;
     sl_slice value;
     sl_slice headers; /* encoded; sl_log_header_next / sl_log_header_find read it */
-    sl_rbuf *body;    /* borrowed: the buffer that holds key and value; ref it to keep them */
+    sl_rbuf *body;    /* borrowed: the buffer that holds key and value; ref it to keep them. Of a
+                         derived record it holds the value; its key lives as long as the batch */
     bool is_derived;  /* source_* are set */
     uint16_t source_partition;
     uint64_t source_offset;
@@ -107,7 +108,7 @@ typedef struct sl_log_options {
     const char *dir;          /* embedded: folder of the store (created) */
     const char *node;         /* service id */
     bool fsync;               /* durability: false = page cache only ("os") */
-    sl_dur_ms gather_ms;      /* how long a group commit collects under load (2) */
+    sl_dur_ms gather_ms;      /* how long a group commit collects under load (2; 0 = never) */
     size_t queue_max_bytes;   /* bound of each producer's unwritten bytes (64 MB) */
     size_t derived_max_bytes; /* the same for derived appends (64 MB) */
     uint64_t low_space_bytes; /* appends fail with SL_ENOSPC while less is free (256 MB) */
@@ -145,7 +146,8 @@ struct sl_log_ops;
 extern const struct sl_log_ops sl_log_embedded_ops;
 
 /** Opens the log; blocks (recovery). Errors SL_ELOCKED another process has it, SL_EIO, SL_ENOSPC,
- * SL_ECORRUPT; *why: owned message that names the folder and what to do. @thread init */
+ * SL_ECORRUPT, SL_EUNSUPPORTED a newer format; *why: owned message that names the folder and what
+ * to do (NULL on success). @thread init */
 SL_MUST_USE sl_err sl_log_open(const struct sl_log_ops *ops, const sl_log_options *options,
                                sl_log **out, char **why);
 /** All producers and consumers are closed before. Writes and syncs what is queued. @thread init */
@@ -163,7 +165,8 @@ typedef struct sl_log_topic_spec {
 } sl_log_topic_spec;
 
 /** Opens a topic, creating it when missing; blocks. An existing topic keeps its partitions; other
- * properties are updated. @thread any but a loop (pool or init) */
+ * properties are updated, but compacted and many (SL_EUNSUPPORTED).
+ * @thread any but a loop (pool or init) */
 SL_MUST_USE sl_err sl_log_topic_open(sl_log *log, const sl_log_topic_spec *spec,
                                      sl_log_topic **out);
 /** Removes topic, records, committed offsets of it. Handles to it answer SL_ENOTFOUND.
@@ -215,7 +218,8 @@ void sl_log_producer_close(sl_log_producer **pr);
 #define SL_LOG_BY_KEY (-1)
 /** Appends one record; returns after copying it into the queue of the next group commit.
  * Completes  done() with this token, exactly once, in a later drain (not with SL_LOG_NO_ACK).
- *            Embedded: in append order. Kafka: in order per partition.
+ *            Embedded: in append order among appends of the same durability (a volatile one does
+ *            not wait for the sync of a durable one before it). Kafka: in order per partition.
  * Errors     SL_EAGAIN queue full: nothing was taken, room() will be called; SL_ENOSPC low space;
  *            SL_ETOOBIG; SL_ENOTFOUND topic deleted.
  * @thread    the producer's */
@@ -239,7 +243,8 @@ SL_MUST_USE sl_err sl_log_qos2_load(sl_log *log, sl_slice client,
                                     void (*fn)(void *arg, uint16_t packet_id), void *arg);
 
 /** Appends a record that stands for a source record: readers get the source's value, time and
- * headers with `record`'s key and headers put before them. Embedded: a reference; Kafka: a copy.
+ * headers with `record`'s key and headers put before them (an empty key: the source's key).
+ * Embedded: a reference; Kafka: a copy. The record is volatile, whatever record->flags say.
  * `source` is the record being handled (still held by its consumer). record->value is ignored.
  * Uses the derived queue with its guaranteed share of each group commit. Not fsynced: the source is
  * durable and replayed. Completes like an append, at the written end.
@@ -257,7 +262,9 @@ typedef enum sl_log_start { SL_LOG_EARLIEST, SL_LOG_LATEST } sl_log_start;
 
 /* A batch is handed out in up to two stages: first when written (only the volatile records count),
  * then when durable (only the others count). A consumer handles record r of a batch in stage s iff
- * sl_log_in_stage(r, s). Kafka hands both stages in one go. */
+ * sl_log_in_stage(r, s). Kafka hands both stages in one go. A stage in which no record of a batch
+ * counts is passed without a hand-out; whoever follows `next` of the durable stage (to commit it)
+ * still gets to the end: if nothing else does, an empty batch (count 0) tells how far it is. */
 typedef enum sl_log_stage { SL_LOG_STAGE_WRITTEN = 1, SL_LOG_STAGE_DURABLE = 2 } sl_log_stage;
 
 typedef struct sl_log_consumer_options {
@@ -275,7 +282,8 @@ typedef struct sl_log_batch {
     unsigned stages; /* bits of sl_log_stage that this hand-out is for */
     uint64_t base;   /* offset of the first record of interest */
     uint64_t next;   /* offset after the last */
-    uint32_t count;  /* records from base to next (compacted snapshots: rows) */
+    uint32_t count;  /* records from base to next (compacted snapshots: rows; there `next` passes
+                        the snapshot only with its last batch, so that it may be committed) */
     void *_impl;
     sl_rbuf *_buf; /* held */
 } sl_log_batch;
@@ -292,14 +300,15 @@ SL_MUST_USE sl_err sl_log_consumer_unassign(sl_log_consumer *co, sl_log_topic *t
                                             uint16_t partition);
 /** Joins the group for this topic: partitions are spread over the members. Changes arrive through
  * on_assign inside poll, on the consumer's thread; a revoked partition's work is finished or
- * dropped before on_assign returns. */
+ * dropped before on_assign returns. Closing the consumer leaves without on_assign. */
 typedef void sl_log_assign_f(void *arg, sl_log_topic *topic, uint16_t partition, bool assigned);
 SL_MUST_USE sl_err sl_log_consumer_subscribe(sl_log_consumer *co, sl_log_topic *topic,
                                              sl_log_assign_f *on_assign, void *arg);
 /** Up to max batches; waits at most wait_ms (0 = no wait) for the first. *count gets how many. Each
- * is released by sl_log_batch_release, in any order, from any thread. Within a stage the batches of
- * a partition come in offset order without a gap (but for what retention trimmed). Errors
- * SL_ECLOSED woken by sl_log_consumer_interrupt or the log closes; SL_EIO. */
+ * is released by sl_log_batch_release, in any order, from any thread, before the log is closed.
+ * Within a stage the batches of a partition come in offset order without a gap (but for what
+ * retention trimmed, and offsets of a commit that failed). An interrupt gives SL_OK with count 0.
+ * Errors SL_EIO, SL_ECORRUPT. */
 SL_MUST_USE sl_err sl_log_consumer_poll(sl_log_consumer *co, sl_log_batch *batches, size_t max,
                                         sl_dur_ms wait_ms, size_t *count);
 /** Makes a waiting poll return at once (SL_OK, count 0). @thread any */
@@ -308,7 +317,9 @@ void sl_log_consumer_interrupt(sl_log_consumer *co);
 void sl_log_consumer_pause(sl_log_consumer *co, sl_log_topic *topic, uint16_t partition,
                            bool pause);
 /** The group has handled everything below offset. Rides in a later group commit, unsynced (derived
- * records, inbox rows and the offset go into one batch). @thread the consumer's */
+ * records, inbox rows and the offset go into one batch). What this thread queued before (derived
+ * appends, embedded_kv writes) gets to the disk with it or before it, never after.
+ * Errors SL_ENOTFOUND the partition is not this consumer's (any longer). @thread the consumer's */
 SL_MUST_USE sl_err sl_log_consumer_commit(sl_log_consumer *co, sl_log_topic *topic,
                                           uint16_t partition, uint64_t offset);
 

@@ -16,6 +16,7 @@ typedef struct verifier {
     const crash_acks *acks;
     unsigned faults;
     unsigned checked;
+    uint64_t trimmed; /* offsets that retention took */
 } verifier;
 
 #define FAULT(vf, ...)                                                                             \
@@ -172,6 +173,7 @@ static void verify_all(verifier *vf, bool retention)
         if (sl_log_topic_describe(vf->cl.all, i, &info) != SL_OK)
             FAULT(vf, "describe");
         starts[i] = info.start;
+        vf->trimmed += info.start;
         (void)!sl_log_group_get(vf->cl.log, "dispatch", vf->cl.all, i, &committed);
         if (info.start > committed)
             FAULT(vf, "all/%u begins at %llu, the pinned group is at %llu", i,
@@ -273,7 +275,8 @@ unsigned crash_verify(const char *dir, const crash_acks *acks, bool retention)
     verify_rows(&vf);
     verify_ids(&vf);
     sl_log_close(&vf.cl.log);
-    fprintf(stderr, "checked %u, faults %u\n", vf.checked, vf.faults);
+    fprintf(stderr, "checked %u, trimmed %llu, faults %u\n", vf.checked,
+            (unsigned long long)vf.trimmed, vf.faults);
     // A run that checked nothing proves nothing.
     if (atomic_load(&acks->ready) && vf.checked == 0)
         vf.faults++;
