@@ -231,9 +231,17 @@ static sl_inbox_done done_of(const inbox_task *tk)
     return done;
 }
 
+/* What we refused waited for a task to complete; this may have been the one. */
+static void note_progress(inbox_embedded *ad)
+{
+    ad->wants_room = ad->wants_room || ad->has_refused;
+    ad->has_refused = false;
+}
+
 /* A task without a write, whose time has come. */
 static void run(inbox_embedded *ad, inbox_task *tk)
 {
+    note_progress(ad);
     if (tk->err == SL_OK)
         tk->err = tk->bx->failed;
     if (tk->op == SL_INBOX_OP_READ && tk->err == SL_OK) {
@@ -283,6 +291,7 @@ static void complete(inbox_embedded *ad, inbox_task *tk, sl_err err)
 {
     inbox_box *bx = tk->bx;
     tk->err = err;
+    note_progress(ad);
     if (tk->op == SL_INBOX_OP_ADD_DURABLE) {
         tk->is_synced = true;
         if (tk->peer == NULL && tk->silent)
@@ -433,10 +442,8 @@ static void embedded_close(void *self)
 
 sl_err inbox_refuse(inbox_embedded *ad, sl_err err)
 {
-    if (err == SL_EAGAIN) {
-        ad->wants_room = true;
-        wake(ad);
-    }
+    if (err == SL_EAGAIN)
+        ad->has_refused = true;
     return err;
 }
 

@@ -50,7 +50,8 @@ typedef struct inbox_embedded {
     sl_list ready;    /* tasks that need no write; they complete in the next drain */
     sl_list unsent;   /* syncs that the full queue refused */
     size_t completed; /* by the drain that runs */
-    bool wants_room;  /* an operation was refused for a reason of ours */
+    bool wants_room;  /* call room() at the end of the drain */
+    bool has_refused; /* an operation was refused until one under way completes */
     bool is_closing;
     atomic_bool woken;
     sl_log_limit limit; /* of lines about failures: a full disk is one for every client */

@@ -404,6 +404,25 @@ static void test_one_wake_is_open_between_two_drains(void **state)
     close_fixture(&fx);
 }
 
+static void test_room_is_called_when_the_open_add_completes(void **state)
+{
+    (void)state;
+    fixture fx;
+    open_fixture(&fx, 10);
+    SL_TEST_OK(add(&fx, "dev", 1, 1, 1));
+    SL_TEST_ERR(add(&fx, "dev", 2, 1, 2), SL_EAGAIN);
+    sl_inbox_drain(fx.ib);
+    sl_inbox_drain(fx.ib);
+    assert_int_equal(fx.rooms, 0); /* no turning in circles meanwhile */
+    assert_int_equal(fx.wakes, 0);
+    settle(&fx);
+    assert_int_equal(fx.rooms, 1);
+    SL_TEST_OK(add(&fx, "dev", 2, 1, 2));
+    settle(&fx);
+    assert_int_equal(fx.rooms, 1);
+    close_fixture(&fx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -418,6 +437,7 @@ int main(void)
         cmocka_unit_test(test_idle_boxes_are_forgotten_and_busy_ones_kept),
         cmocka_unit_test(test_one_load_of_a_full_box_is_one_short_scan),
         cmocka_unit_test(test_offsets_are_committed_behind_the_rows),
+        cmocka_unit_test(test_room_is_called_when_the_open_add_completes),
         cmocka_unit_test(test_one_wake_is_open_between_two_drains),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
