@@ -96,8 +96,8 @@ SL_MUST_USE sl_err inbox_task_write_empty(inbox_embedded *ad, inbox_task *tk, ui
 /** Asks the log to complete this task when all before it is on the disk; tried again while its
  * queue is full. */
 void inbox_sync_start(inbox_embedded *ad, inbox_task *sync);
-/** Passes err on; SL_EAGAIN for a reason of ours (an add is open, a box failed) makes the next
- * drain call room(). */
+/** Passes err on; SL_EAGAIN for a reason of ours (an add is open, a failed box is busy): the
+ * drain with the next completion calls room(). */
 SL_MUST_USE sl_err inbox_refuse(inbox_embedded *ad, sl_err err);
 /** The box, or why not. */
 SL_MUST_USE sl_err inbox_get_box(inbox_embedded *ad, sl_slice client, inbox_box **out);
