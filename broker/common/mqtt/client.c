@@ -226,7 +226,7 @@ static void send_connect(sl_mqtt_client *client)
     if (sl_client_is_v5(client)) {
         sl_mqtt_props *props = &pkt.connect.props;
         props->has = SL_PROP_RECEIVE_MAXIMUM | SL_PROP_SESSION_EXPIRY;
-        props->receive_maximum = opt->receive_maximum;
+        props->receive_maximum = opt->announced_maximum;
         props->session_expiry = opt->session_expiry_s;
         if (opt->max_packet_bytes < SL_MQTT_MAX_REMAINING + 5) {
             props->has |= SL_PROP_MAXIMUM_PACKET_SIZE;
@@ -458,6 +458,8 @@ static void fill_defaults(sl_mqtt_client_options *opt)
         opt->port = 1883;
     if (opt->receive_maximum == 0)
         opt->receive_maximum = 1000;
+    if (opt->announced_maximum == 0 || opt->announced_maximum > opt->receive_maximum)
+        opt->announced_maximum = opt->receive_maximum;
     if (opt->max_packet_bytes == 0)
         opt->max_packet_bytes = SL_MQTT_MAX_REMAINING + 5;
     if (opt->max_queued_bytes == 0)

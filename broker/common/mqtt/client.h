@@ -97,12 +97,15 @@ typedef struct sl_mqtt_client_options {
     sl_mqtt_version version; /* SL_MQTT_V311 or [SL_MQTT_V5] */
     sl_slice client_id;      /* empty: the server assigns one (needs clean_start on 3.1.1) */
     bool clean_start;
-    uint16_t keep_alive_s;     /* 0: none */
-    uint32_t session_expiry_s; /* 5.0; 0xFFFFFFFF: for ever */
-    uint16_t receive_maximum;  /* unacknowledged deliveries [1000]; on 3.1.1 reading stops there */
-    uint32_t max_packet_bytes; /* largest packet accepted [SL_MQTT_MAX_REMAINING + 5] */
-    uint32_t max_queued_bytes; /* own PUBLISHes that wait for the socket [4 MiB] */
-    uint16_t max_inflight;     /* own PUBLISHes of QoS 1 and 2 that wait for the server [100] */
+    uint16_t keep_alive_s;      /* 0: none */
+    uint32_t session_expiry_s;  /* 5.0; 0xFFFFFFFF: for ever */
+    uint16_t receive_maximum;   /* unacknowledged deliveries [1000]; on 3.1.1 reading stops there */
+    uint16_t announced_maximum; /* 5.0: Receive Maximum told to the server [receive_maximum]; less
+                                   than that forgives a server that counts wrongly (Mosquitto 2.0.11
+                                   sends more than it was told) */
+    uint32_t max_packet_bytes;  /* largest packet accepted [SL_MQTT_MAX_REMAINING + 5] */
+    uint32_t max_queued_bytes;  /* own PUBLISHes that wait for the socket [4 MiB] */
+    uint16_t max_inflight;      /* own PUBLISHes of QoS 1 and 2 that wait for the server [100] */
     bool has_username;
     bool has_password;
     sl_slice username;
