@@ -101,6 +101,11 @@ static sl_err load_auth(sl_auth *auth, const sl_gateway_conf *cf, char **why)
     sl_err err = sl_auth_load(auth, users, user_count, permissions, permission_count, why);
     sl_free(users);
     sl_free(permissions);
+    if (err != SL_OK) {
+        char *reason = *why;
+        err = sl_why(why, err, "fileRealmAuthenticator or fileAclAuthorizer: %s", reason);
+        sl_free(reason);
+    }
     return err;
 }
 

@@ -88,8 +88,8 @@ static void save_done(void *arg)
 
 static void save_state(sl_session *sn)
 {
-    if (sn->opt.state_file == NULL || sn->opt.pool == NULL)
-        return;
+    if (sn->opt.state_file == NULL || sn->opt.pool == NULL || sn->stopping)
+        return; // once stopping, the pool may be gone
     sn->save_again = sn->save_running;
     if (sn->save_running)
         return;
@@ -335,7 +335,8 @@ static void back_off(sl_session *sn, const char *how)
         sn->takeover_ms = SL_SESSION_TAKEOVER_MAX_MS;
 }
 
-/* 3.1.1 has no reason code: several young connections in a row, each ended by the broker. */
+/* 3.1.1 has no reason code, and not every broker sends the one of 5.0 (Mosquitto 2.0.11 does not):
+ * several young connections in a row, each ended by the broker without a word. */
 static bool looks_taken_over(sl_session *sn, const sl_mqtt_client_down *down)
 {
     if (!down->was_up)
@@ -346,7 +347,7 @@ static bool looks_taken_over(sl_session *sn, const sl_mqtt_client_down *down)
         sn->takeover_ms = SL_SESSION_TAKEOVER_MIN_MS;
         return false;
     }
-    if (sn->opt.mqtt5 || down->err != SL_ECLOSED)
+    if (down->err != SL_ECLOSED || down->reason != 0)
         return false;
     return ++sn->short_lived >= SHORT_LIVED_LIMIT;
 }
@@ -386,7 +387,10 @@ static sl_err make_client(sl_session *sn, const char **why)
         .clean_start = opt->clean_session,
         .keep_alive_s = opt->keep_alive_s,
         .session_expiry_s = opt->mqtt5 && !opt->clean_session ? opt->session_expiry_s : 0,
-        .receive_maximum = opt->receive_maximum,
+        // a broker that goes over its window is not thrown out: it would only come back and do the
+        // same again; 3.1.1 has no other window than the one at which reading stops
+        .receive_maximum = opt->mqtt5 ? UINT16_MAX : opt->receive_maximum,
+        .announced_maximum = opt->receive_maximum,
         .max_packet_bytes = opt->max_packet_bytes,
         .has_username = opt->username != NULL,
         .has_password = opt->password != NULL,
