@@ -237,9 +237,9 @@ typedef struct elog_sub {
     struct elog_consumer *co;
     elog_part *part;
     elog_goff *goff; /* NULL without group */
-    /* The consumer's thread only; the keeper and the writer read cursor under the part lock. */
+    /* The consumer's thread only; the writer looks at the cursor. */
     uint64_t wcur;   /* next offset of the written stage (both stages only) */
-    uint64_t cursor; /* next offset of the durable stage */
+    _Atomic uint64_t cursor; /* next offset of the durable stage */
     bool owed;       /* the durable stage passed records without a hand-out */
     bool paused;
     bool snapshot;      /* reading rows, compacted only */
