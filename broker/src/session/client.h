@@ -78,8 +78,7 @@ typedef struct sl_client {
     struct sl_session_op *sub_waiting; /* answers that wait for the next record */
     uint8_t actor_state;               /* enum in client_actor.c */
     bool subs_dirty;
-    bool ended_waiting; /* the connection went while its CONNECT was being decided */
-    sl_node held_node;  /* in the holding loop's list while the actor is held */
+    sl_node held_node; /* in the holding loop's list while the actor is held */
     bool persistent;
     _Atomic uint64_t generation; /* dispatch reads it */
     uint64_t session_id;

@@ -241,7 +241,6 @@ static sl_actor_verdict start_connect(sl_client *cl, sl_io *io)
         return SL_ACTOR_DONE;
     }
     cl->actor_state = STATE_WAITING;
-    cl->ended_waiting = false;
     cl->session_id = cl->conn->session_id;
     return SL_ACTOR_DONE;
 }
@@ -302,8 +301,6 @@ static void go_live(sl_client *cl, sl_io *io, const sl_session_answer *answer)
     sl_io_count(io, SL_BS_CONNECTED, 1);
 }
 
-static sl_actor_verdict finish_end(sl_client *cl, sl_io *io);
-
 static sl_actor_verdict on_response(sl_client *cl, sl_io *io, sl_client_item *it)
 {
     sl_session_answer *answer = &it->answer;
@@ -315,13 +312,6 @@ static sl_actor_verdict on_response(sl_client *cl, sl_io *io, sl_client_item *it
         forget_conn(&cl->conn);
         sl_actor_connect_next(cl, io);
         return SL_ACTOR_DONE;
-    }
-    if (cl->ended_waiting) {
-        cl->generation = answer->generation;
-        cl->persistent = answer->persistent;
-        if (!answer->session_present)
-            sl_actor_drop_subs(cl, io);
-        return finish_end(cl, io);
     }
     go_live(cl, io, answer);
     answer->open_qos2 = NULL;
@@ -345,7 +335,11 @@ void sl_actor_connect_next(sl_client *cl, sl_io *io)
 static sl_actor_verdict finish_end(sl_client *cl, sl_io *io)
 {
     sl_conn *cn = cl->conn;
-    bool persistent = cl->persistent && (!cn->has_expiry || cn->expiry_s > 0);
+    // Gone before the answer came: the session thread has, or will have, the session that was asked
+    // for, and the answer is for nobody. Both events are of one partition and stay in order.
+    bool waiting = cl->actor_state == STATE_WAITING;
+    bool persistent =
+        (waiting ? cn->persistent : cl->persistent) && (!cn->has_expiry || cn->expiry_s > 0);
     sl_session_request rq = {.kind = SL_SESSION_DISCONNECT,
                              .client_id = sl_client_id(cl),
                              .session_id = cn->session_id,
@@ -365,7 +359,7 @@ static sl_actor_verdict finish_end(sl_client *cl, sl_io *io)
             sl_device_detach(io->core, cl, cn->session_id);
     }
     sl_client_set_route(cl, (sl_route){.persistent = persistent});
-    if (!persistent)
+    if (!persistent || (waiting && cn->clean_start))
         sl_actor_drop_subs(cl, io);
     sl_free(cl->qos2);
     cl->qos2 = NULL;
@@ -385,10 +379,6 @@ static sl_actor_verdict on_end(sl_client *cl, sl_io *io, sl_client_item *it)
     }
     if (it->conn != cl->conn)
         return SL_ACTOR_DONE;
-    if (cl->actor_state == STATE_WAITING) {
-        cl->ended_waiting = true; // the answer finishes it
-        return SL_ACTOR_DONE;
-    }
     return finish_end(cl, io);
 }
 
