@@ -424,6 +424,30 @@ static void test_client_of_5_disconnects_a_server_that_exceeds_the_window(void *
     peer_fini(&pr);
 }
 
+static void test_client_forgives_up_to_its_bound_what_it_did_not_announce(void **state)
+{
+    (void)state;
+    peer pr;
+    peer_init(&pr, SL_MQTT_V5);
+    pr.opt.announced_maximum = 3;
+    peer_start(&pr);
+    peer_cut(&pr);
+    unsigned before = pr.dials;
+    while (pr.dials == before)
+        peer_wait(&pr, 1000);
+    sl_mqtt_packet pkt = peer_expect(&pr, SL_MQTT_CONNECT);
+    assert_int_equal(pkt.connect.props.receive_maximum, 3);
+    peer_send_connack(&pr, false);
+    pr.downs = 0;
+    for (uint16_t id = 1; id <= 5; id++)
+        peer_send_publish(&pr, 1, id, false, "x");
+    assert_int_equal(pr.downs, 0);
+    assert_int_equal(pr.message_count, 5);
+    peer_send_publish(&pr, 1, 6, false, "x");
+    assert_int_equal(pr.downs, 1);
+    peer_fini(&pr);
+}
+
 /* A QoS 2 message takes its place until PUBCOMP, an acknowledged QoS 1 message gives it back. */
 static void test_client_counts_the_window_as_the_server_does(void **state)
 {
@@ -882,6 +906,7 @@ int main(void)
         cmocka_unit_test(test_client_answers_an_unknown_pubrel_on_3_plainly),
         cmocka_unit_test(test_client_remembers_qos_2_over_a_reconnect_with_session),
         cmocka_unit_test(test_client_of_5_disconnects_a_server_that_exceeds_the_window),
+        cmocka_unit_test(test_client_forgives_up_to_its_bound_what_it_did_not_announce),
         cmocka_unit_test(test_client_counts_the_window_as_the_server_does),
         cmocka_unit_test(test_client_of_3_stops_reading_when_the_window_is_full),
         cmocka_unit_test(test_client_of_3_goes_on_inside_a_buffer_and_a_cut_packet),
