@@ -25,7 +25,8 @@ const char *__tsan_default_suppressions(void);
 const char *__tsan_default_suppressions(void)
 {
     return "called_from_lib:librocksdb.so\nrace:librocksdb.so\nmutex:librocksdb.so\n"
-           "deadlock:librocksdb.so\n";
+           "deadlock:librocksdb.so\ncalled_from_lib:libstdc++.so\n"
+           "race:std::__cxx11::basic_string\n";
 }
 #endif
 
