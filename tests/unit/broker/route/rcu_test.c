@@ -5,6 +5,7 @@
  */
 #include "route/rcu.h"
 
+#include <sched.h>
 #include <stdbool.h>
 
 #include "sl_test.h"
@@ -101,6 +102,37 @@ static void test_rcu_defer_at_the_bound_waits_for_readers(void **state)
     assert_int_equal(ran, SL_RCU_MAX_DEFERRED + 1);
 }
 
+static void hold_until_a_grace_period_begins(void *arg)
+{
+    holder *ho = arg;
+    sl_rcu_reader *rd = sl_rcu_register(ho->rcu);
+    sl_rcu_read_lock(rd);
+    uint64_t epoch = atomic_load(rd->_epoch);
+    atomic_store(&ho->inside, true);
+    while (atomic_load(rd->_epoch) == epoch)
+        continue;
+    for (int i = 0; i < 2000; i++)
+        sched_yield(); /* time for a writer that does not wait to be caught */
+    atomic_store(&ho->left, true);
+    sl_rcu_read_unlock(rd);
+    sl_rcu_unregister(&rd);
+}
+
+static void test_rcu_synchronize_waits_for_sections_that_have_begun(void **state)
+{
+    (void)state;
+    sl_rcu *rcu = sl_rcu_new();
+    holder ho = {.rcu = rcu};
+    sl_thread *th;
+    SL_TEST_OK(sl_thread_start("holder", hold_until_a_grace_period_begins, &ho, &th));
+    while (!atomic_load(&ho.inside))
+        continue;
+    sl_rcu_synchronize(rcu);
+    assert_true(atomic_load(&ho.left));
+    sl_thread_join(&th);
+    sl_rcu_free(&rcu);
+}
+
 /* Readers look at a value that its writer poisons when it frees it. */
 typedef struct box {
     int value;
@@ -170,6 +202,7 @@ int main(void)
         cmocka_unit_test(test_rcu_defer_waits_for_the_section_that_may_have_seen),
         cmocka_unit_test(test_rcu_free_runs_what_is_deferred),
         cmocka_unit_test(test_rcu_defer_at_the_bound_waits_for_readers),
+        cmocka_unit_test(test_rcu_synchronize_waits_for_sections_that_have_begun),
         cmocka_unit_test(test_rcu_readers_never_see_what_was_freed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -404,6 +404,25 @@ static void test_one_wake_is_open_between_two_drains(void **state)
     close_fixture(&fx);
 }
 
+static void test_a_read_leaves_out_what_was_acknowledged_meanwhile(void **state)
+{
+    (void)state;
+    fixture fx;
+    open_fixture(&fx, 10);
+    for (uint64_t i = 1; i <= 3; i++) {
+        SL_TEST_OK(add(&fx, "dev", i, 1, i));
+        settle(&fx);
+    }
+    SL_TEST_OK(read_all(&fx, "dev", 10));
+    SL_TEST_OK(sl_inbox_remove(fx.ib, sl_slice_str("dev"), 1, 2, 11));
+    sl_inbox_drain(fx.ib); /* the store has all three still */
+    assert_int_equal(last(&fx)->token, 10);
+    assert_int_equal(last(&fx)->entry_count, 2);
+    assert_int_equal(fx.first_id[fx.count - 1], 1);
+    settle(&fx);
+    close_fixture(&fx);
+}
+
 static void test_room_is_called_when_the_open_add_completes(void **state)
 {
     (void)state;
@@ -437,6 +456,7 @@ int main(void)
         cmocka_unit_test(test_idle_boxes_are_forgotten_and_busy_ones_kept),
         cmocka_unit_test(test_one_load_of_a_full_box_is_one_short_scan),
         cmocka_unit_test(test_offsets_are_committed_behind_the_rows),
+        cmocka_unit_test(test_a_read_leaves_out_what_was_acknowledged_meanwhile),
         cmocka_unit_test(test_room_is_called_when_the_open_add_completes),
         cmocka_unit_test(test_one_wake_is_open_between_two_drains),
     };
