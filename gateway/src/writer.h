@@ -115,7 +115,7 @@ void sl_writer_free(sl_writer **w);
     X(WRITER_ID_MISSING, "mqtt_writer_id_missing", COUNTER,                                        \
       "Messages without a usable identifier field, inserted under a new identifier.")              \
     X(WRITER_CONFLICTS, "mqtt_writer_id_conflicts", COUNTER,                                       \
-      "Documents refused because their identifier belongs to another topic.")                      \
+      "Messages refused because their identifier belongs to another topic.")                      \
     X(WRITER_HELD, "mqtt_writer_held", GAUGE,                                                      \
       "1 while a configuration error of the store or an unwritable dead letter holds messages.")   \
     X(WRITER_BATCH_SECONDS, "mqtt_writer_batch_seconds", HISTOGRAM,                                \

@@ -341,6 +341,9 @@ static void apply_one(sl_writer_lane *ln, sl_writer_entry *en, const sl_sink_res
     bool tried_out = en->attempts > cf->max_retries;
     switch (res->outcome) {
     case SL_SINK_CONFLICT:
+        sl_writer_count(ln->w, SL_WRITER_STAT_WRITER_CONFLICTS, 1);
+        doom(ln, en);
+        break;
     case SL_SINK_PERMANENT:
         doom(ln, en);
         break;
@@ -411,7 +414,6 @@ static void apply(sl_writer_lane *ln, batch *bt)
         sl_sink_outcome outcome = bt->res[i].outcome;
         sl_writer_count(w, SL_WRITER_STAT_WRITER_WRITTEN, outcome == SL_SINK_STORED);
         sl_writer_count(w, SL_WRITER_STAT_BUFFER_DUPLICATES, outcome == SL_SINK_DUPLICATE);
-        sl_writer_count(w, SL_WRITER_STAT_WRITER_CONFLICTS, outcome == SL_SINK_CONFLICT);
     }
     pthread_mutex_lock(&ln->lock);
     for (size_t i = 0; i < bt->count; i++)
