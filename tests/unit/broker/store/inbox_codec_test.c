@@ -43,7 +43,8 @@ static void test_values_read_back(void **state)
     inbox_meta meta_back;
     inbox_meta_encode(&meta, bytes);
     SL_TEST_OK(inbox_meta_decode(sl_slice_of(bytes, INBOX_META_BYTES), &meta_back));
-    assert_memory_equal(&meta, &meta_back, sizeof(meta));
+    assert_true(meta_back.generation == UINT64_MAX && meta_back.last_row == 500);
+    assert_true(meta_back.first_row == 7 && meta_back.count == 400);
     inbox_source so = {.offset = 77, .row = 5}, so_back = {0};
     inbox_source_encode(&so, bytes);
     SL_TEST_OK(inbox_source_decode(sl_slice_of(bytes, INBOX_SOURCE_BYTES), &so_back));
