@@ -14,13 +14,11 @@
 #include "base/logger.h"
 #include "http/http_int.h"
 
-/* On the loop at once when this is its thread, else there and waited for. */
+/* On the loop, waited for. */
 static void run_on(sl_loop *lp, void (*fn)(void *arg), void *arg)
 {
-    if (sl_loop_is_current(lp))
-        fn(arg);
-    else
-        sl_loop_call_wait(lp, fn, arg);
+    bool ran = sl_loop_call_wait(lp, fn, arg);
+    SL_ASSERT(ran); // a loop outlives the server on it
 }
 
 /* ---- shards ---- */
@@ -241,8 +239,10 @@ void sl_http_server_counts(const sl_http_server *sv, sl_http_counts *out)
 
 void http_server_unlive(sl_http_server *sv)
 {
-    if (atomic_fetch_sub_explicit(&sv->live, 1, memory_order_acq_rel) == 1)
-        sl_loop_call(sv->shards[0].lp, sv->done, sv->done_arg);
+    if (atomic_fetch_sub_explicit(&sv->live, 1, memory_order_acq_rel) != 1)
+        return;
+    bool posted = sl_loop_call(sv->shards[0].lp, sv->done, sv->done_arg);
+    SL_ASSERT(posted);
 }
 
 typedef struct drain_order {
@@ -276,7 +276,8 @@ void sl_http_server_drain(sl_http_server *sv, sl_dur_ms max_ms, void (*done)(voi
     for (unsigned i = 0; i < sv->opt.loop_count; i++) {
         drain_order *order = sl_alloc(sizeof(*order));
         *order = (drain_order){&sv->shards[i], max_ms};
-        sl_loop_call(sv->shards[i].lp, drain_shard, order);
+        bool posted = sl_loop_call(sv->shards[i].lp, drain_shard, order);
+        SL_ASSERT(posted);
     }
     http_server_unlive(sv);
 }

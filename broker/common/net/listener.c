@@ -116,7 +116,11 @@ static void spread(sl_listener *ls, int fd, const struct sockaddr_storage *addr)
     }
     handover *ho = sl_alloc(sizeof(*ho));
     *ho = (handover){.mail.fn = on_handover, .ls = ls, .lp = lp, .fd = fd, .addr = *addr};
-    sl_loop_post(lp, &ho->mail);
+    if (!sl_loop_post(lp, &ho->mail)) { // stopped already
+        (void)close(fd);
+        sl_free(ho);
+        unref(ls);
+    }
 }
 
 static void set_polling(sl_listener *ls, bool on);
@@ -333,19 +337,11 @@ static void start_on_loop(void *arg)
     set_polling(ls, true);
 }
 
-/* On the loop at once when this is its thread, else there and waited for. */
-static void run_on(sl_loop *lp, void (*fn)(void *arg), void *arg)
-{
-    if (sl_loop_is_current(lp))
-        fn(arg);
-    else
-        sl_loop_call_wait(lp, fn, arg);
-}
-
 void sl_listener_start(sl_listener *ls)
 {
     SL_CHECK(ls, LISTENER_MAGIC);
-    run_on(ls->opt.loops[0], start_on_loop, ls);
+    bool ran = sl_loop_call_wait(ls->opt.loops[0], start_on_loop, ls);
+    SL_ASSERT(ran);
 }
 
 static void on_poll_closed(uv_handle_t *handle)
@@ -375,10 +371,11 @@ void sl_listener_close(sl_listener **lsp)
         return;
     SL_CHECK(ls, LISTENER_MAGIC);
     if (ls->poll != NULL) {
-        run_on(ls->opt.loops[0], stop_on_loop, ls);
+        bool ran = sl_loop_call_wait(ls->opt.loops[0], stop_on_loop, ls);
+        SL_ASSERT(ran); // a loop outlives the listeners on it
         // letters are handled in order: behind this one no on_accept can come
         for (unsigned i = 1; i < ls->opt.loop_count; i++)
-            run_on(ls->opt.loops[i], nothing, NULL);
+            (void)sl_loop_call_wait(ls->opt.loops[i], nothing, NULL);
     }
     (void)close(ls->fd);
     if (ls->reserve_fd >= 0)
