@@ -363,7 +363,8 @@ typedef struct elog {
     pthread_mutex_t work_lock; /* guards the writer's flags */
     pthread_cond_t work_cond;
     bool work;
-    bool writer_idle;
+    bool writer_idle;    /* to be woken for any work */
+    bool writer_gathers; /* to be woken for a hurry only */
     bool hurry; /* end the gathering */
     bool stop;
     uint64_t barrier_asked;

@@ -301,7 +301,7 @@ void elog_writer_wake(elog *el, bool hurry)
     pthread_mutex_lock(&el->work_lock);
     el->work = true;
     el->hurry = el->hurry || hurry;
-    if (el->writer_idle)
+    if (el->writer_idle || (el->writer_gathers && hurry))
         pthread_cond_signal(&el->work_cond);
     pthread_mutex_unlock(&el->work_lock);
 }
@@ -331,11 +331,11 @@ static void gather(elog *el)
         el->rate_per_ms * (double)el->log->options.gather_ms < (double)GATHER_RECORDS)
         return;
     struct timespec until = in_ns(el->last_commit_ns + gather_ns);
-    el->writer_idle = true; // the waker must signal a hurry
+    el->writer_gathers = true;
     while (!el->hurry && !el->stop)
         if (pthread_cond_timedwait(&el->work_cond, &el->work_lock, &until) != 0)
             break;
-    el->writer_idle = false;
+    el->writer_gathers = false;
 }
 
 static void writer_main(void *arg)
