@@ -10,7 +10,7 @@ import pytest
 
 import http_client
 import mqtt_raw
-from gateway_peers import Mosquitto
+from gateway_peers import Mosquitto, ScriptedBroker
 from process import wait_until
 from sluice import ADMIN, escape, gateway_config
 
@@ -54,7 +54,7 @@ def test_stream_and_latest_value(any_broker, make_gateway):
     gateway = start(make_gateway, any_broker, mqtt_router=PRIMED)
     with ready(gateway, gateway.stream("sensors/+/t")) as stream, any_broker.client("pub") as publisher:
         for number in range(20):
-            publisher.publish(f"sensors/{number % 3}/t", str(number), number % 3, packet_id=number + 1)
+            publisher.publish(f"sensors/{number % 3}/t", str(number), 1 + number % 2, packet_id=number + 1)
             publisher.publish(f"sensors/{number % 3}/other", "x", 0)
         events = stream.until(lambda event: event.data == "19")
         assert [event.data for event in events] == [str(number) for number in range(20)]
@@ -188,14 +188,28 @@ def test_no_payload_forges_an_event(peer, make_gateway):
     with ready(gateway, gateway.stream("sensors/#")) as stream, peer.client("pub") as publisher:
         for payload in payloads:
             publisher.publish("sensors/a", payload, 1)
-        publisher.publish("sensors/x\nid: z\r\ndata: w", "topic", 1)
         publisher.publish("sensors/a", b"\xff\xfe", 1)
-        got = [stream.next() for _ in range(len(payloads) + 2)]
+        got = [stream.next() for _ in range(len(payloads) + 1)]
     lines = [payload.replace("\r\n", "\n").replace("\r", "\n") for payload in payloads]
-    assert [event.data for event in got] == lines + ["topic", "//4="]
+    assert [event.data for event in got] == lines + ["//4="]
     assert {event.event for event in got} == {"mqtt-message"}
-    assert got[-2].id.startswith("sensors/x%0Aid: z%0D%0Adata: w-")
     assert len(gateway.events("SSE-BINARY-PAYLOAD")) == 1
+
+
+def test_no_topic_forges_an_event(make_gateway):
+    """Cases C104: line ends in a topic, which other brokers than a scripted one may refuse."""
+    scripted = ScriptedBroker()
+    gateway = make_gateway(scripted, gateway_config()).start()
+    link = scripted.accept()
+    link.accept_connect()
+    with gateway.stream("sensors/#") as stream:
+        link.suback(link.expect_subscribe(), 1)
+        link.publish("sensors/x\nid: z\r\ndata: w", "p", 1)
+        event = stream.next()
+    assert event.id.startswith("sensors/x%0Aid: z%0D%0Adata: w-") and event.data == "p"
+    assert "\n" in gateway.latest("sensors/#").json()[0]["topic"]
+    link.close()
+    scripted.close()
 
 
 def test_envelope_tells_replay_from_retained_and_new(peer, make_gateway):
@@ -317,22 +331,26 @@ def frozen_reader(gateway, topic):
 @pytest.mark.timeout(240)
 def test_slow_and_frozen_readers(peer, make_gateway):
     """Cases C99: others get everything, the slow one loses the oldest, memory stays flat, the frozen one is cut."""
-    gateway = start(make_gateway, peer, mqtt_router={"max-inflight-messages-per-second": 0},
-                    mqtt_sse={"per-connection-queue-capacity": 64, "gap-events": True, "last-message-cache": False})
+    gateway = make_gateway(peer, gateway_config(
+        mqtt_router={"max-inflight-messages-per-second": 0},
+        mqtt_sse={"per-connection-queue-capacity": 64, "gap-events": True, "last-message-cache": False}))
+    gateway.env["ASAN_OPTIONS"] += ":quarantine_size_mb=16"  # or freed memory looks like growth
+    gateway.start()
+    wait_until(lambda: gateway.health().status == 200, what="/health/mqtt")
     with ready(gateway, gateway.stream("sensors/#")) as good, peer.client("pub") as publisher:
         frozen = [frozen_reader(gateway, "sensors/#") for _ in range(10)]
         slow = frozen.pop()
-        payload = "x" * 1000
+        payload = "x" * 20000
         before = memory(gateway)
-        total = 20000
+        total = 6000
         for number in range(total):
             publisher.send(mqtt_raw.publish("sensors/a", f"{number} {payload}", 0))
             if number % 500 == 499:  # the good reader keeps up
                 good.until(lambda event, want=f"{number} ": event.data.startswith(want), timeout=30)
         figures = gateway.metrics()
         assert figures["mqtt_router_messages_received"] == total
-        assert figures["mqtt_sse_dropped"] > 9 * 10000
-        assert memory(gateway) - before < 64 << 20
+        assert figures["mqtt_sse_dropped"] > 10 * 5000
+        assert memory(gateway) - before < 100 << 20  # a queue without bound would hold 240 MB
         # the slow one wakes up: it finds a gap, and then the newest messages
         slow.settimeout(5)
         got = b""
