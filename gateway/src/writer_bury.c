@@ -26,7 +26,9 @@ typedef struct group {
 static bool is_old(const sl_writer_lane *ln, const sl_writer_entry *en, sl_mono_ms now)
 {
     sl_dur_ms max = ln->w->cf.max_unacked_ms;
-    return max > 0 && ln->state != SL_SINK_CONFIG && now - en->arrived >= max;
+    if (max == 0 || ln->state == SL_SINK_CONFIG)
+        return false;
+    return now - en->arrived >= max || sl_writer_is_down(ln, now);
 }
 
 /* At stop, what only a configuration error holds is better left to the broker, which sends it

@@ -60,7 +60,8 @@ typedef struct sl_writer_lane {
     uint32_t failures;             /* in a row, of the store as a whole */
     sl_mono_ms not_before;         /* of the next batch */
     sl_mono_ms bury_not_before;    /* of the next dead letter, after one that failed */
-    _Atomic sl_sink_outcome state; /* STORED, AWAY or CONFIG, as of the last batch */
+    _Atomic sl_sink_outcome state; /* STORED, AWAY or CONFIG, as of the last batch or probe */
+    sl_mono_ms away_since; /* of the first failure since the last successful batch; 0: none */
     char reason[SL_SINK_REASON_BYTES];
     _Atomic size_t queued; /* written under the lock, read by the figures */
     _Atomic int64_t bytes;
@@ -98,6 +99,9 @@ static inline void sl_writer_count(sl_writer *w, sl_writer_stat stat, int64_t by
     atomic_fetch_add_explicit(&w->counts[stat], by, memory_order_relaxed);
 }
 
+/** The store has been away for as long as any message may wait: messages are not held for it any
+ * more, it is only asked whether it is back. @locks lane */
+bool sl_writer_is_down(const sl_writer_lane *ln, sl_mono_ms now);
 /** Takes the entry out of its list and acknowledges it; frees it unless somebody works on it.
  * @locks lane */
 void sl_writer_settle(sl_writer_lane *ln, sl_writer_entry *en);

@@ -362,39 +362,59 @@ static void apply_one(sl_writer_lane *ln, sl_writer_entry *en, const sl_sink_res
     }
 }
 
+static bool is_store_trouble(sl_sink_outcome outcome)
+{
+    return outcome == SL_SINK_AWAY || outcome == SL_SINK_CONFIG;
+}
+
 /* The worst that a batch says of the store as a whole. */
 static const sl_sink_result *store_trouble(const batch *bt)
 {
     const sl_sink_result *worst = NULL;
     for (size_t i = 0; i < bt->doc_count; i++)
-        if ((bt->res[i].outcome == SL_SINK_AWAY || bt->res[i].outcome == SL_SINK_CONFIG) &&
+        if (is_store_trouble(bt->res[i].outcome) &&
             (worst == NULL || bt->res[i].outcome > worst->outcome))
             worst = &bt->res[i];
     return worst;
 }
 
+bool sl_writer_is_down(const sl_writer_lane *ln, sl_mono_ms now)
+{
+    sl_dur_ms max = ln->w->cf.max_unacked_ms;
+    return ln->state == SL_SINK_AWAY && max > 0 && now - ln->away_since >= max;
+}
+
+static void log_state(sl_writer_lane *ln, uint32_t suppressed)
+{
+    switch (ln->state) {
+    case SL_SINK_CONFIG:
+        sl_error(SL_C_WRITER, "SINK-MISCONFIGURED", SL_S("sink", ln->target.topic),
+                 SL_S("database", ln->target.database), SL_S("collection", ln->target.collection),
+                 SL_S("reason", ln->reason),
+                 SL_S("action", "messages are held unacknowledged until this is mended"),
+                 SL_U("suppressed", suppressed));
+        break;
+    case SL_SINK_AWAY:
+        sl_warn(SL_C_WRITER, "SINK-AWAY", SL_S("sink", ln->target.topic),
+                SL_S("reason", ln->reason));
+        break;
+    default:
+        sl_info(SL_C_WRITER, "SINK-BACK", SL_S("sink", ln->target.topic));
+        break;
+    }
+}
+
+/* trouble NULL: the store works. A change is logged, and a configuration error again and again. */
 static void note_state(sl_writer_lane *ln, const sl_sink_result *trouble)
 {
     sl_sink_outcome before = ln->state;
     ln->state = trouble != NULL ? trouble->outcome : SL_SINK_STORED;
     snprintf(ln->reason, sizeof ln->reason, "%s", trouble != NULL ? trouble->reason : "");
     uint32_t suppressed = 0;
-    bool pass = ln->state != before ||
-                (ln->state == SL_SINK_CONFIG &&
-                 sl_log_limit_pass(&ln->state_warning, 1, LOG_PERIOD_MS, &suppressed));
-    if (!pass)
-        return;
-    if (ln->state == SL_SINK_CONFIG)
-        sl_error(SL_C_WRITER, "SINK-MISCONFIGURED", SL_S("sink", ln->target.topic),
-                 SL_S("database", ln->target.database), SL_S("collection", ln->target.collection),
-                 SL_S("reason", ln->reason),
-                 SL_S("action", "messages are held unacknowledged until this is mended"),
-                 SL_U("suppressed", suppressed));
-    else if (ln->state == SL_SINK_AWAY)
-        sl_warn(SL_C_WRITER, "SINK-AWAY", SL_S("sink", ln->target.topic),
-                SL_S("reason", ln->reason));
-    else
-        sl_info(SL_C_WRITER, "SINK-BACK", SL_S("sink", ln->target.topic));
+    if (ln->state != before ||
+        (ln->state == SL_SINK_CONFIG &&
+         sl_log_limit_pass(&ln->state_warning, 1, LOG_PERIOD_MS, &suppressed)))
+        log_state(ln, suppressed);
 }
 
 /* The wait before the next batch when the store as a whole failed. */
@@ -405,6 +425,16 @@ static sl_dur_ms store_delay(const sl_writer_lane *ln)
     if (cf->max_unacked_ms > 0 && cf->max_unacked_ms / AWAY_DIVISOR < cap)
         cap = cf->max_unacked_ms / AWAY_DIVISOR;
     return doubled(cf->retry_delay_ms, ln->failures - 1, cap);
+}
+
+/* The state and the pause that follow from a batch or a probe. */
+static void judge_store(sl_writer_lane *ln, const sl_sink_result *trouble, sl_mono_ms now)
+{
+    note_state(ln, trouble);
+    ln->failures = trouble != NULL ? ln->failures + 1 : 0;
+    ln->not_before = trouble != NULL ? now + store_delay(ln) : 0;
+    if (ln->state == SL_SINK_AWAY && ln->away_since == 0)
+        ln->away_since = now;
 }
 
 static void apply(sl_writer_lane *ln, batch *bt)
@@ -419,11 +449,50 @@ static void apply(sl_writer_lane *ln, batch *bt)
     for (size_t i = 0; i < bt->count; i++)
         apply_one(ln, bt->entry[i], &bt->res[bt->slot[i]]);
     const sl_sink_result *trouble = store_trouble(bt);
-    note_state(ln, trouble);
-    ln->failures = trouble != NULL ? ln->failures + 1 : 0;
-    ln->not_before = trouble != NULL ? sl_clock_mono(w->ck) + store_delay(ln) : 0;
+    judge_store(ln, trouble, sl_clock_mono(w->ck));
+    if (trouble == NULL || trouble->outcome != SL_SINK_AWAY)
+        ln->away_since = 0;
     sl_writer_admit(ln);
     pthread_mutex_unlock(&ln->lock);
+}
+
+/* Asks a store that was away whether it is back. away_since stays until a batch was written: a
+ * store that answers and still takes no writes is down at once when the next batch fails. */
+static bool probe_store(sl_writer_lane *ln)
+{
+    sl_sink_result res = {0};
+    sl_sink_probe(ln->w->sink, &res);
+    pthread_mutex_lock(&ln->lock);
+    bool back = !is_store_trouble(res.outcome);
+    judge_store(ln, back ? NULL : &res, sl_clock_mono(ln->w->ck));
+    pthread_mutex_unlock(&ln->lock);
+    return back;
+}
+
+typedef enum next_step { STEP_WAIT, STEP_PROBE, STEP_WRITE } next_step;
+
+/* What the lane does now; a batch is picked for STEP_WRITE. *due: when to look again. @locks lane
+ */
+static next_step choose(sl_writer_lane *ln, batch *bt, sl_mono_ms *due)
+{
+    sl_mono_ms now = sl_clock_mono(ln->w->ck);
+    *due = INT64_MAX;
+    if (ln->not_before > now) {
+        *due = ln->not_before;
+        return STEP_WAIT;
+    }
+    if (sl_writer_is_down(ln, now))
+        return STEP_PROBE;
+    pick(ln, now, bt, due);
+    if (bt->count > 0)
+        return STEP_WRITE;
+    return ln->state == SL_SINK_AWAY ? STEP_PROBE : STEP_WAIT; // without traffic it heals, too
+}
+
+static void bury_all(sl_writer_lane *ln, sl_writer_whom whom)
+{
+    while (sl_writer_bury(ln, whom))
+        ;
 }
 
 bool sl_writer_turn_lane(sl_writer *w, size_t target, sl_mono_ms *due)
@@ -431,26 +500,31 @@ bool sl_writer_turn_lane(sl_writer *w, size_t target, sl_mono_ms *due)
     SL_CHECK(w, SL_WRITER_MAGIC);
     sl_writer_lane *ln = &w->lanes[target];
     batch bt = {0};
-    *due = INT64_MAX;
     pthread_mutex_lock(&ln->lock);
     ln->poked = false;
     sl_writer_admit(ln);
-    sl_mono_ms now = sl_clock_mono(w->ck);
-    if (ln->not_before > now)
-        *due = ln->not_before;
-    else
-        pick(ln, now, &bt, due);
+    next_step step = choose(ln, &bt, due);
+    bool down = sl_writer_is_down(ln, sl_clock_mono(w->ck));
     pthread_mutex_unlock(&ln->lock);
-    if (bt.count == 0) {
-        batch_fini(&bt);
-        return false;
+    if (step == STEP_WRITE) {
+        make_documents(ln, &bt);
+        merge_identities(&bt);
+        write_batch(ln, &bt);
+        apply(ln, &bt);
     }
-    make_documents(ln, &bt);
-    merge_identities(&bt);
-    write_batch(ln, &bt);
-    apply(ln, &bt);
     batch_fini(&bt);
-    while (sl_writer_bury(ln, SL_BURY_DOOMED))
-        ;
-    return true;
+    if (step == STEP_WRITE) {
+        bury_all(ln, SL_BURY_DOOMED);
+        return true;
+    }
+    if (step == STEP_PROBE && probe_store(ln))
+        return true;
+    if (down)
+        bury_all(ln, SL_BURY_DUE);
+    if (step == STEP_PROBE) {
+        pthread_mutex_lock(&ln->lock);
+        *due = ln->not_before;
+        pthread_mutex_unlock(&ln->lock);
+    }
+    return false;
 }

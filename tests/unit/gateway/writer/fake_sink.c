@@ -161,10 +161,22 @@ static void fake_write(void *self, const sl_sink_target *target, const sl_docume
     pthread_mutex_unlock(&fs->lock);
 }
 
+/* Answers what the next call would be told, unless the test says that it lies. */
 static void fake_probe(void *self, sl_sink_result *res)
 {
-    (void)self;
+    fake_sink *fs = self;
     sl_sink_result_set(res, SL_SINK_STORED, 0, "%s", "");
+    pthread_mutex_lock(&fs->lock);
+    fs->probes++;
+    for (int i = 0; i < FAKE_MAX_RULES && !fs->probe_lies; i++) {
+        const fake_rule *rule = &fs->rules[i];
+        bool now = rule->from != 0 && rule->from <= fs->calls + 1 &&
+                   (rule->to == 0 || rule->to > fs->calls);
+        if (now && rule->payload_part == NULL && rule->collection == NULL)
+            sl_sink_result_set(res, rule->outcome, 4711, "by rule: %s",
+                               sl_sink_outcome_word(rule->outcome));
+    }
+    pthread_mutex_unlock(&fs->lock);
 }
 
 static sl_err fake_open(void **self, const sl_sink_conf *cf, char **why)

@@ -34,6 +34,8 @@ typedef struct fake_sink {
     fake_doc docs[FAKE_MAX_DOCS];
     size_t doc_count;
     int calls;
+    int probes;
+    bool probe_lies;     /* says that all is well */
     size_t last_batch;   /* documents of the last call */
     bool hang;           /* calls stop inside until it is false */
     const char *hang_in; /* only those of this collection */

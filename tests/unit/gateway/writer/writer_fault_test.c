@@ -90,21 +90,66 @@ static void test_writer_dead_letters_what_is_older_than_the_bound(void **state)
     fail_from(rg, SL_SINK_AWAY, NULL);
     rig_start(rg);
     size_t old = rig_send(rg, "a", "{\"messageId\":1}");
-    rig_pass(rg, 10000);
-    size_t young = rig_send(rg, "a", "{\"messageId\":2}");
-    rig_pass(rg, 4900);
+    rig_pass(rg, 14900);
     assert_false(rig_is_taken(rg, old));
     rig_pass(rg, 200);
     assert_true(rig_is_taken(rg, old));
-    assert_false(rig_is_taken(rg, young));
     assert_int_equal(
         rig_dead_lines(rg, "\"reason\":\"expired: by rule: store away\",\"code\":4711"), 1);
     assert_int_equal(rig_dead_lines(rg, "\"database\":\"db\",\"collection\":\"first\""), 1);
     assert_int_equal(rig_stat(rg, SL_WRITER_STAT_DEAD_LETTER_WRITTEN), 1);
+    assert_int_equal(rg->fake->doc_count, 0);
+}
+
+/* G19: a store that is down does not hold the broker's window, and so not the dashboards. */
+static void test_writer_does_not_hold_messages_for_a_store_that_is_down(void **state)
+{
+    rig *rg = *state;
+    fail_from(rg, SL_SINK_AWAY, NULL);
+    rig_start(rg);
+    rig_send(rg, "a", "{\"messageId\":0}");
+    rig_pass(rg, 16000);
+    int calls = rg->fake->calls;
+    for (int i = 1; i < 100; i++) {
+        char text[64];
+        size_t number = rig_send(rg, "a", numbered(text, i));
+        rig_turn(rg); // no time passes
+        assert_true(rig_is_taken(rg, number));
+    }
+    assert_int_equal(peer_count_lines(rg->dead_path), 100);
+    assert_int_equal(rg->fake->calls, calls); // it is only asked
     fake_sink_clear_rules(rg->fake);
     rig_pass(rg, 2000);
-    assert_true(rig_is_taken(rg, young));
+    sl_writer_health health;
+    sl_writer_read_health(rg->w, &health);
+    assert_true(health.ok); // without any traffic
+    rig_send(rg, "a", "{\"messageId\":\"after\"}");
+    rig_turn(rg);
     assert_int_equal(rg->fake->doc_count, 1);
+    assert_int_equal(peer_count_lines(rg->dead_path), 100);
+}
+
+/* A full disk of the server: it answers, and takes nothing. */
+static void test_writer_store_that_answers_and_takes_nothing_is_down(void **state)
+{
+    rig *rg = *state;
+    rg->fake->probe_lies = true;
+    fail_from(rg, SL_SINK_AWAY, NULL);
+    rig_start(rg);
+    rig_send(rg, "a", "{\"messageId\":0}");
+    rig_pass(rg, 20000);
+    assert_int_equal(rig_taken(rg), 1);
+    rig_send(rg, "a", "{\"messageId\":1}");
+    rig_pass(rg, 2500); // one try, and its pause
+    assert_int_equal(rig_taken(rg), 2);
+    assert_int_equal(peer_count_lines(rg->dead_path), 2);
+    fake_sink_clear_rules(rg->fake);
+    rig_send(rg, "a", "{\"messageId\":2}");
+    rig_pass(rg, 2500);
+    assert_int_equal(rig_taken(rg), 3);
+    rig_send(rg, "a", "{\"messageId\":3}");
+    rig_turn(rg);
+    assert_non_null(fake_sink_find(rg->fake, "{\"messageId\":3}"));
 }
 
 static void test_writer_without_age_bound_gives_up_after_its_retries(void **state)
@@ -351,6 +396,8 @@ int main(void)
         cmocka_unit_test(test_writer_survives_a_failure_of_any_call),
         RIG_TEST(test_writer_dead_letters_nothing_in_an_outage_of_ten_seconds),
         RIG_TEST(test_writer_dead_letters_what_is_older_than_the_bound),
+        RIG_TEST(test_writer_does_not_hold_messages_for_a_store_that_is_down),
+        RIG_TEST(test_writer_store_that_answers_and_takes_nothing_is_down),
         RIG_TEST(test_writer_without_age_bound_gives_up_after_its_retries),
         RIG_TEST(test_writer_delay_never_passes_thirty_seconds),
         RIG_TEST(test_writer_poison_does_not_hold_the_good),
