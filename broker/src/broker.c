@@ -31,8 +31,9 @@
 #include "stats/broker_stats.h"
 #include "stats/msg_trace.h"
 
-#define MAX_IO_LOOPS   64
-#define DRAIN_ADMIN_MS 2000
+#define MAX_IO_LOOPS  64
+#define MIN_SPARE_FDS 16
+#define MAX_SPARE_FDS 256
 
 struct sl_broker {
     sl_core core;
@@ -257,6 +258,21 @@ static sl_err check_anonymous(const sl_core *core, char **why)
     return SL_EDENIED;
 }
 
+static void on_knock(void *arg, sl_listener_event event)
+{
+    sl_io *io = sl_io_current(arg);
+    if (event == SL_LISTENER_REFUSED_FDS && io != NULL)
+        sl_io_count(io, SL_BS_TURNED_AWAY, 1);
+}
+
+/* Descriptors that clients leave to the store and to the admin port. */
+static uint32_t spare_fds(void)
+{
+    long limit = sysconf(_SC_OPEN_MAX);
+    return limit < 8 * MIN_SPARE_FDS ? MIN_SPARE_FDS
+                                     : (limit > 8 * MAX_SPARE_FDS ? MAX_SPARE_FDS : limit / 8);
+}
+
 static sl_err open_listener(sl_broker *br, char **why)
 {
     sl_core *core = &br->core;
@@ -270,7 +286,9 @@ static sl_err open_listener(sl_broker *br, char **why)
                               .port = (uint16_t)sl_conf_int(core->conf, "listener.tcp.bind_port"),
                               .loops = loops,
                               .loop_count = core->io_count,
+                              .spare_fds = spare_fds(),
                               .on_accept = sl_io_on_accept,
+                              .on_event = on_knock,
                               .arg = core};
     sl_err err = sl_listener_open(&lo, &br->tcp, why);
     core->tcp = br->tcp;
@@ -416,8 +434,7 @@ void sl_broker_stop(sl_broker **pointer)
         sl_listener_close(&br->tcp);
     if (core->io_count > 0)
         end_connections(core);
-    if (was_ready)
-        stop_loops(core);
+    stop_loops(core);
     free_parts(core);
     if (core->log != NULL)
         sl_log_close(&core->log);

@@ -670,8 +670,10 @@ sl_err sl_device_loop_start(sl_device_loop *dl)
             return err;
     }
     sl_err err = sl_loop_start(dl->lp);
-    if (err == SL_OK)
+    if (err == SL_OK) {
+        dl->started = true;
         sl_loop_call_wait(dl->lp, start_on_loop, dl);
+    }
     return err;
 }
 
@@ -689,6 +691,8 @@ static void stop_on_loop(void *arg)
 
 void sl_device_loop_stop(sl_device_loop *dl)
 {
+    if (!dl->started)
+        return;
     sl_loop_call_wait(dl->lp, stop_on_loop, dl);
     sl_loop_stop(dl->lp);
     sl_loop_join(dl->lp);

@@ -109,6 +109,7 @@ struct sl_device_loop {
     sl_mail poll_mail, drain_mail;
     _Atomic bool poll_posted;
     sl_wall_ms started_at;
+    bool started;
     bool stopping;
 };
 

@@ -78,7 +78,7 @@ struct sl_dispatcher {
     sl_mail poll_mail, drain_mail;
     _Atomic bool poll_posted;
     bool waiting_room;
-    bool stopping;
+    bool started;
 };
 
 static void wake_poll(void *arg);
@@ -611,15 +611,16 @@ sl_err sl_dispatcher_start(sl_dispatcher *dp)
     sl_err err = sl_log_consumer_subscribe(dp->consumer, dp->core->t_all, on_assign, dp);
     if (err == SL_OK)
         err = sl_loop_start(dp->lp);
-    if (err == SL_OK)
+    if (err == SL_OK) {
+        dp->started = true;
         sl_loop_call_wait(dp->lp, start_on_loop, dp);
+    }
     return err;
 }
 
 static void stop_on_loop(void *arg)
 {
     sl_dispatcher *dp = arg;
-    dp->stopping = true;
     for (int quiet = 0; quiet < 2;) { // what is durable by now
         bool worked = poll_once(dp);
         (void)sl_log_producer_drain(dp->producer);
@@ -635,6 +636,8 @@ static void stop_on_loop(void *arg)
 
 void sl_dispatcher_stop(sl_dispatcher *dp)
 {
+    if (!dp->started)
+        return;
     sl_loop_call_wait(dp->lp, stop_on_loop, dp);
     sl_loop_stop(dp->lp);
     sl_loop_join(dp->lp);

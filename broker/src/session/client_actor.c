@@ -106,7 +106,8 @@ void sl_client_actor_write_connack(sl_conn *cn, const sl_conn_accept_info *info)
 {
     const sl_limits *lim = &cn->io->core->limits;
     sl_mqtt_packet pkt = {.type = SL_MQTT_CONNACK};
-    pkt.connack.session_present = info->session_present;
+    // 3.1 knows no session present: the byte is reserved there
+    pkt.connack.session_present = info->session_present && cn->version >= SL_MQTT_V311;
     if (cn->version >= SL_MQTT_V5) {
         sl_mqtt_props *props = &pkt.connack.props;
         props->has = SL_PROP_SESSION_EXPIRY | SL_PROP_RECEIVE_MAXIMUM | SL_PROP_RETAIN_AVAILABLE |
@@ -127,7 +128,11 @@ void sl_client_actor_write_connack(sl_conn *cn, const sl_conn_accept_info *info)
     sl_err err = sl_mqtt_encode(&pkt, (sl_mqtt_version)cn->version, &buf);
     SL_ASSERT(err == SL_OK);
     sl_slice bytes = sl_buf_peek(&buf);
-    sl_conn_put(cn, bytes.ptr, bytes.len);
+    // A peer that cannot take our CONNACK cannot be served [MQTT-3.1.2-24].
+    if (bytes.len > cn->max_packet_out)
+        sl_conn_end(cn, SL_RC_PACKET_TOO_LARGE, false);
+    else
+        sl_conn_put(cn, bytes.ptr, bytes.len);
     sl_buf_fini(&buf);
 }
 

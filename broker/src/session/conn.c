@@ -558,7 +558,8 @@ void sl_conn_refuse(sl_conn *cn, sl_mqtt_rc rc)
     uint8_t v3 = sl_mqtt_rc_to_v3(rc);
     if (cn->version >= SL_MQTT_V5) {
         const uint8_t connack[] = {SL_MQTT_CONNACK << 4, 3, 0, (uint8_t)rc, 0};
-        sl_conn_put(cn, connack, sizeof(connack));
+        if (sizeof(connack) <= cn->max_packet_out) // [MQTT-3.1.2-24]
+            sl_conn_put(cn, connack, sizeof(connack));
     } else if (v3 != 0xFF) {
         const uint8_t connack[] = {SL_MQTT_CONNACK << 4, 2, 0, v3};
         sl_conn_put(cn, connack, sizeof(connack));

@@ -457,6 +457,8 @@ static void forget_sent(sl_conn *cn, sl_sent *st, uint8_t kind)
 
 static void on_pubrec(sl_conn *cn, sl_sent *st, const sl_mqtt_ack *ack)
 {
+    if (st == NULL && ack->reason >= SL_RC_UNSPECIFIED_ERROR)
+        return; // a refusal is not answered [MQTT-4.3.3-4]
     if (st == NULL || st->state == SL_MQTT_PUBACK) {
         // [MQTT-4.3.3-4] answers every PUBREC; version 5 says that the id is unknown.
         sl_conn_put_ack(cn, SL_MQTT_PUBREL, ack->packet_id, SL_RC_PACKET_ID_NOT_FOUND);

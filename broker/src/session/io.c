@@ -81,7 +81,6 @@ void sl_io_on_accept(void *arg, sl_stream *sm)
     sl_io *io = sl_io_current(core);
     SL_ASSERT(io != NULL);
     if (atomic_load(&core->draining)) {
-        sl_stream_set_events(sm, &(const sl_stream_events){0}, NULL);
         sl_stream_close(sm);
         sl_listener_release(core->tcp);
         return;

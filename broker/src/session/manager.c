@@ -55,7 +55,7 @@ struct sl_manager {
     sl_timer scan;
     sl_mail poll_mail, drain_mail;
     _Atomic bool poll_posted;
-    bool stopping;
+    bool started;
 };
 
 static void count(sl_manager *mg, unsigned stat, int64_t delta)
@@ -277,11 +277,26 @@ static void clear_state(sl_manager *mg, sl_client *cl, uint64_t generation, conn
                     cg != NULL ? inbox_cleared : NULL, cg);
 }
 
+static bool is_expired(const sl_manager *mg, const sl_session *ss)
+{
+    sl_wall_ms now = sl_clock_wall(mg->core->clock);
+    sl_dur_ms default_ms = sl_conf_int(mg->core->conf, "mqtt.client-session-expiry.ttl") * 1000;
+    if (!ss->exists || ss->connected || !ss->persistent)
+        return false;
+    if (ss->has_expiry)
+        return ss->expiry_s != UINT32_MAX &&
+               now - ss->disconnected_at >= (sl_dur_ms)ss->expiry_s * 1000;
+    return default_ms != 0 && now - ss->disconnected_at >= default_ms;
+}
+
 static void on_connect(sl_manager *mg, sl_client *cl, const sl_session_request *rq)
 {
     sl_session *ss = &cl->session;
     bool had_state = ss->exists && ss->persistent;
-    bool present = had_state && !rq->clean_start;
+    bool present = had_state && !rq->clean_start && !is_expired(mg, ss);
+    // A session that goes on is served from its inbox even when it is to end with this connection
+    // (MQTT 5 without an expiry interval): what is stored for it is owed.
+    bool persistent = rq->persistent || present;
     connecting *cg = sl_calloc(1, sizeof(*cg));
     cg->mg = mg;
     cg->cl = cl;
@@ -300,13 +315,13 @@ static void on_connect(sl_manager *mg, sl_client *cl, const sl_session_request *
     }
     cg->answer = (sl_session_answer){.success = true,
                                      .session_present = present,
-                                     .persistent = rq->persistent,
+                                     .persistent = persistent,
                                      .dup_old = present && ss->was_connected_at_start,
                                      .session_id = rq->session_id,
                                      .generation = generation};
     *ss = (sl_session){.exists = true,
                        .connected = true,
-                       .persistent = rq->persistent,
+                       .persistent = persistent,
                        .has_expiry = rq->has_expiry,
                        .clean_start = rq->clean_start,
                        .mqtt_version = rq->mqtt_version,
@@ -537,21 +552,10 @@ static void deliver_clear(sl_mail *mail)
     sl_free(cm);
 }
 
-static bool is_expired(const sl_session *ss, sl_wall_ms now, sl_dur_ms default_ms)
-{
-    if (!ss->exists || ss->connected || !ss->persistent)
-        return false;
-    sl_dur_ms span = ss->has_expiry ? (sl_dur_ms)ss->expiry_s * 1000 : default_ms;
-    if (span == 0 || (ss->has_expiry && ss->expiry_s == UINT32_MAX))
-        return false;
-    return now - ss->disconnected_at >= span;
-}
-
 static void look_at(void *arg, sl_client *cl)
 {
     sl_manager *mg = arg;
-    sl_dur_ms ttl = sl_conf_int(mg->core->conf, "mqtt.client-session-expiry.ttl") * 1000;
-    if (!is_expired(&cl->session, sl_clock_wall(mg->core->clock), ttl))
+    if (!is_expired(mg, &cl->session))
         return;
     clear_mail *cm = sl_calloc(1, sizeof(*cm));
     cm->mail.fn = deliver_clear;
@@ -625,8 +629,10 @@ sl_err sl_manager_start(sl_manager *mg)
         err = sl_log_consumer_subscribe(mg->requests, mg->core->t_request, ignore_assignment, mg);
     if (err == SL_OK)
         err = sl_loop_start(mg->lp);
-    if (err == SL_OK)
+    if (err == SL_OK) {
+        mg->started = true;
         sl_loop_call_wait(mg->lp, start_on_loop, mg);
+    }
     return err;
 }
 
@@ -646,6 +652,8 @@ static void stop_on_loop(void *arg)
 
 void sl_manager_stop(sl_manager *mg)
 {
+    if (!mg->started)
+        return;
     sl_loop_call_wait(mg->lp, stop_on_loop, mg);
     sl_loop_stop(mg->lp);
     sl_loop_join(mg->lp);

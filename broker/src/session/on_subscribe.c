@@ -164,7 +164,11 @@ static void answer(sl_client *cl, sl_client_item *it, sl_mqtt_type type, uint16_
     sl_err err = sl_mqtt_encode(&pkt, (sl_mqtt_version)it->conn->version, &buf);
     SL_ASSERT(err == SL_OK);
     sl_slice bytes = sl_buf_peek(&buf);
-    if (!changed && cl->sub_op == NULL && cl->sub_waiting == NULL) {
+    if (bytes.len > it->conn->max_packet_out) { // [MQTT-3.1.2-24]: it would wait for ever
+        sl_actor_end_conn(it, SL_RC_PACKET_TOO_LARGE, true);
+        if (changed)
+            cl->subs_dirty = true; // what was changed is stored all the same
+    } else if (!changed && cl->sub_op == NULL && cl->sub_waiting == NULL) {
         sl_conn_send(it->conn, bytes);
     } else {
         sub_answer *sa = sl_calloc(1, sizeof(*sa) + bytes.len);

@@ -18,6 +18,8 @@
     X(TRIE_NODES, GAUGE, "sluice_subscription_trie_nodes", NULL,                                   \
       "Nodes of the subscription trie.")                                                           \
     X(ACCEPTED, COUNTER, "sluice_connections_accepted_total", NULL, "Connections accepted.")       \
+    X(TURNED_AWAY, COUNTER, "sluice_connections_turned_away_total", NULL,                          \
+      "Connections closed at once because file descriptors were running out.")                     \
     X(CONNECTS, COUNTER, "sluice_connects_total", NULL, "CONNECTs that were accepted.")            \
     X(REFUSED, COUNTER, "sluice_connects_refused_total", NULL, "CONNECTs that were refused.")      \
     X(TAKEOVERS, COUNTER, "sluice_session_takeovers_total", NULL,                                  \
