@@ -604,13 +604,27 @@ static void on_tidy(void *arg)
     }
 }
 
+typedef struct start_call {
+    sl_device_loop *dl;
+    sl_err err;
+} start_call;
+
+/* The consumer is woken from here on, not before: a poll needs all of this. */
 static void start_on_loop(void *arg)
 {
-    sl_device_loop *dl = arg;
+    start_call *sc = arg;
+    sl_device_loop *dl = sc->dl;
     dl->shard = sl_stats_shard(dl->core->stats);
     sl_timer_init(&dl->retry, dl->lp, on_retry, dl);
     sl_timer_init(&dl->tidy, dl->lp, on_tidy, dl);
     sl_timer_start(&dl->tidy, KEEP_DETACHED_MS / 5, KEEP_DETACHED_MS / 5);
+    dl->started = true;
+    uint16_t partitions = sl_log_topic_partitions(dl->core->t_persisted);
+    for (uint16_t p = 0; sc->err == SL_OK && p < partitions; p++) {
+        if (p % dl->core->device_count == dl->index)
+            sc->err =
+                sl_log_consumer_assign(dl->consumer, dl->core->t_persisted, p, SL_LOG_COMMITTED);
+    }
     sl_device_wake_poll(dl);
 }
 
@@ -660,21 +674,10 @@ sl_err sl_device_loop_new(sl_core *core, unsigned index, sl_device_loop **out)
 
 sl_err sl_device_loop_start(sl_device_loop *dl)
 {
-    uint16_t partitions = sl_log_topic_partitions(dl->core->t_persisted);
-    for (uint16_t p = 0; p < partitions; p++) {
-        if (p % dl->core->device_count != dl->index)
-            continue;
-        sl_err err =
-            sl_log_consumer_assign(dl->consumer, dl->core->t_persisted, p, SL_LOG_COMMITTED);
-        if (err != SL_OK)
-            return err;
-    }
-    sl_err err = sl_loop_start(dl->lp);
-    if (err == SL_OK) {
-        dl->started = true;
-        sl_loop_call_wait(dl->lp, start_on_loop, dl);
-    }
-    return err;
+    start_call sc = {.dl = dl, .err = sl_loop_start(dl->lp)};
+    if (sc.err == SL_OK)
+        sl_loop_call_wait(dl->lp, start_on_loop, &sc);
+    return sc.err;
 }
 
 static void stop_on_loop(void *arg)

@@ -567,12 +567,21 @@ static void on_assign(void *arg, sl_log_topic *topic, uint16_t partition, bool a
              SL_U("watermark", pt->watermark));
 }
 
+typedef struct start_call {
+    sl_dispatcher *dp;
+    sl_err err;
+} start_call;
+
+/* The consumer is woken from here on, not before: a poll needs all of this. */
 static void start_on_loop(void *arg)
 {
-    sl_dispatcher *dp = arg;
+    start_call *sc = arg;
+    sl_dispatcher *dp = sc->dp;
     dp->rcu = sl_rcu_register(dp->core->rcu);
     dp->shard = sl_stats_shard(dp->core->stats);
     sl_timer_init(&dp->retry, dp->lp, on_retry, dp);
+    dp->started = true;
+    sc->err = sl_log_consumer_subscribe(dp->consumer, dp->core->t_all, on_assign, dp);
     wake_poll(dp);
 }
 
@@ -608,14 +617,10 @@ sl_err sl_dispatcher_new(sl_core *core, unsigned index, sl_dispatcher **out)
 
 sl_err sl_dispatcher_start(sl_dispatcher *dp)
 {
-    sl_err err = sl_log_consumer_subscribe(dp->consumer, dp->core->t_all, on_assign, dp);
-    if (err == SL_OK)
-        err = sl_loop_start(dp->lp);
-    if (err == SL_OK) {
-        dp->started = true;
-        sl_loop_call_wait(dp->lp, start_on_loop, dp);
-    }
-    return err;
+    start_call sc = {.dp = dp, .err = sl_loop_start(dp->lp)};
+    if (sc.err == SL_OK)
+        sl_loop_call_wait(dp->lp, start_on_loop, &sc);
+    return sc.err;
 }
 
 static void stop_on_loop(void *arg)

@@ -575,16 +575,6 @@ static void on_scan(void *arg)
  * ------------------------------------------------------------------------------------------------
  */
 
-static void start_on_loop(void *arg)
-{
-    sl_manager *mg = arg;
-    mg->shard = sl_stats_shard(mg->core->stats);
-    count(mg, SL_BS_SESSIONS, 0);
-    sl_timer_init(&mg->scan, mg->lp, on_scan, mg);
-    sl_timer_start(&mg->scan, SCAN_MS, SCAN_MS);
-    wake_poll(mg);
-}
-
 sl_err sl_manager_new(sl_core *core, sl_manager **out)
 {
     sl_manager *mg = sl_calloc(1, sizeof(*mg));
@@ -622,18 +612,33 @@ static void ignore_assignment(void *arg, sl_log_topic *topic, uint16_t partition
              SL_U("partition", partition), SL_U("assigned", assigned));
 }
 
+typedef struct start_call {
+    sl_manager *mg;
+    sl_err err;
+} start_call;
+
+/* The consumers are woken from here on, not before: a poll needs all of this. */
+static void start_on_loop(void *arg)
+{
+    start_call *sc = arg;
+    sl_manager *mg = sc->mg;
+    mg->shard = sl_stats_shard(mg->core->stats);
+    sl_timer_init(&mg->scan, mg->lp, on_scan, mg);
+    sl_timer_start(&mg->scan, SCAN_MS, SCAN_MS);
+    mg->started = true;
+    sc->err = sl_log_consumer_assign(mg->responses, mg->core->t_response, 0, SL_LOG_COMMITTED);
+    if (sc->err == SL_OK)
+        sc->err =
+            sl_log_consumer_subscribe(mg->requests, mg->core->t_request, ignore_assignment, mg);
+    wake_poll(mg);
+}
+
 sl_err sl_manager_start(sl_manager *mg)
 {
-    sl_err err = sl_log_consumer_assign(mg->responses, mg->core->t_response, 0, SL_LOG_COMMITTED);
-    if (err == SL_OK)
-        err = sl_log_consumer_subscribe(mg->requests, mg->core->t_request, ignore_assignment, mg);
-    if (err == SL_OK)
-        err = sl_loop_start(mg->lp);
-    if (err == SL_OK) {
-        mg->started = true;
-        sl_loop_call_wait(mg->lp, start_on_loop, mg);
-    }
-    return err;
+    start_call sc = {.mg = mg, .err = sl_loop_start(mg->lp)};
+    if (sc.err == SL_OK)
+        sl_loop_call_wait(mg->lp, start_on_loop, &sc);
+    return sc.err;
 }
 
 static void stop_on_loop(void *arg)
