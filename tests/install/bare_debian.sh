@@ -51,13 +51,17 @@ make_debian() {
     cp -r /etc/apt/apt.conf.d/. "$DEBIAN/etc/apt/apt.conf.d/"
 }
 
-# inside COMMAND...: in the chroot, with a mount namespace that takes /proc away again at its end.
-inside() {
+# INSIDE is the prefix that runs a command in the chroot, with a mount namespace that takes /proc away
+# again at its end. Every part of it replaces itself by the next, so that its pid is the command's.
+# Interrupts are let through: a shell's background command would ignore them.
+set_inside() {
     # shellcheck disable=SC2016 # expanded inside
-    unshare --mount env --default-signal=INT sh -c 'mount -t proc proc "$0/proc" && exec chroot "$0" "$@"' "$DEBIAN" \
-        env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C ${http_proxy:+http_proxy="$http_proxy"} \
-        LISTENER_TCP_BIND_PORT=$MQTT_PORT HTTP_BIND_PORT=$ADMIN_PORT SLUICE_GATEWAY_PORT=$HTTP_PORT "$@"
+    INSIDE=(unshare --mount env --default-signal=INT sh -c
+        'mount -t proc proc "$0/proc" && exec chroot "$0" "$@"' "$DEBIAN"
+        env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C ${http_proxy:+http_proxy="$http_proxy"}
+        "LISTENER_TCP_BIND_PORT=$MQTT_PORT" "HTTP_BIND_PORT=$ADMIN_PORT" "SLUICE_GATEWAY_PORT=$HTTP_PORT")
 }
+inside() { "${INSIDE[@]}" "$@"; }
 
 check_build() {
     local program
@@ -78,7 +82,7 @@ check_owner() {
 # check_run: the whole command, and the three lines that it prints.
 check_run() {
     local run=$WORK/run.log pid line tries=0
-    inside /src/start >"$run" 2>&1 &
+    "${INSIDE[@]}" /src/start >"$run" 2>&1 &
     pid=$!
     until grep -q 'Sluice is running' "$run"; do
         kill -0 "$pid" 2>/dev/null || { cat "$run"; fail "./start ended instead of running"; }
@@ -98,8 +102,13 @@ check_run() {
     line=$(sed -n 's/^ *watch *//p' "$run")
     inside timeout 5 sh -c "$line" >"$WORK/watch.log" 2>/dev/null || true
     grep -q 'data:.*hello' "$WORK/watch.log" || fail "the line to watch shows no event: $line"
-    interrupt "$pid"
-    wait "$pid" || true
+    kill -INT "$pid"
+    tries=0
+    while kill -0 "$pid" 2>/dev/null; do
+        tries=$((tries + 1))
+        [ "$tries" -lt 150 ] || { cat "$run"; fail "./start does not end 30 s after an interrupt"; }
+        sleep 0.2
+    done
     grep -q 'stopping sluice-broker' "$run" || { cat "$run"; fail "an interrupt does not stop ./start in order"; }
     ! grep -q 'ended with status' "$run" || { cat "$run"; fail "a program did not end cleanly"; }
     [ -z "$(running)" ] || fail "processes are left after ./start: $(running)"
@@ -113,9 +122,6 @@ running() {
     done
     return 0
 }
-# interrupt PID: what Ctrl-C does, to the script itself: unshare, sh and chroot became it by exec.
-interrupt() { kill -INT "$1"; }
-
 cleanup() {
     local pid
     for pid in $(running); do kill -KILL "$pid" 2>/dev/null || true; done
@@ -138,6 +144,7 @@ OWNER=54321
 trap cleanup EXIT
 trap 'exit 143' INT TERM HUP
 unshare --mount true 2>/dev/null || skip "needs mount namespaces"
+set_inside
 make_debian "$SOURCE"
 mkdir "$DEBIAN/src"
 tree_files | tar -C "$ROOT" --null -T - -cf - | tar -C "$DEBIAN/src" -xf -
