@@ -386,7 +386,8 @@ bool sl_writer_is_down(const sl_writer_lane *ln, sl_mono_ms now)
 
 static void log_state(sl_writer_lane *ln, uint32_t suppressed)
 {
-    switch (ln->state) {
+    sl_sink_outcome state = ln->state;
+    switch (state) {
     case SL_SINK_CONFIG:
         sl_error(SL_C_WRITER, "SINK-MISCONFIGURED", SL_S("sink", ln->target.topic),
                  SL_S("database", ln->target.database), SL_S("collection", ln->target.collection),
