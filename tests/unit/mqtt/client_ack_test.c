@@ -3,6 +3,8 @@
  * Deliveries of a client session: acknowledgement by hand and in order, redelivery, QoS 2, the
  * window, packets in pieces. (cases C22, C24, C33, C82)
  */
+#include <sys/socket.h>
+
 #include "sl_test.h"
 
 #include "client_peer.h"
@@ -435,6 +437,28 @@ static void test_client_refuses_aliases_and_server_only_faults(void **state)
     peer_fini(&pr);
 }
 
+/* A server that asks for answers without end and reads none: the queue has a bound, then it is
+ * over. */
+static void test_client_gives_up_a_server_that_does_not_read_its_answers(void **state)
+{
+    (void)state;
+    peer pr;
+    peer_init(&pr, SL_MQTT_V311);
+    pr.opt.max_queued_bytes = 1000;
+    pr.opt.keep_alive_s = 0;
+    peer_connect(&pr);
+    static uint8_t pubrels[16384];
+    for (size_t i = 0; i < sizeof(pubrels); i += 4)
+        memcpy(pubrels + i, (uint8_t[]){0x62, 2, 0, 9}, 4);
+    for (unsigned i = 0; i < 400 && pr.downs == 0; i++) {
+        (void)send(pr.fd, pubrels, sizeof(pubrels), MSG_NOSIGNAL);
+        peer_turn(&pr);
+    }
+    assert_int_equal(pr.downs, 1);
+    SL_TEST_ERR(pr.down.err, SL_ELIMIT);
+    peer_fini(&pr);
+}
+
 /* ---- a model ---- */
 
 static uint32_t next_random(uint64_t *word, uint32_t limit)
@@ -510,6 +534,7 @@ int main(void)
         cmocka_unit_test(test_client_disconnects_on_malformed_packets),
         cmocka_unit_test(test_client_refuses_packets_over_its_limit_from_the_header),
         cmocka_unit_test(test_client_refuses_aliases_and_server_only_faults),
+        cmocka_unit_test(test_client_gives_up_a_server_that_does_not_read_its_answers),
         cmocka_unit_test(test_client_acknowledges_in_order_whatever_the_owner_does),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,7 +5,7 @@
 #include "sl_test.h"
 
 #include "client_peer.h"
-#include "mqtt/reason.h"
+#include "mqtt/client_int.h"
 
 /* ---- connecting ---- */
 
@@ -372,6 +372,47 @@ static void test_client_closes_in_every_state(void **state)
     close_in_state(SL_CLIENT_WAITING);
 }
 
+/* A descriptor that comes after the close belongs to nobody: it is closed, or the process leaks. */
+static void test_client_closed_while_dialling_drops_the_connection(void **state)
+{
+    (void)state;
+    peer pr;
+    bool closed = false;
+    peer_init(&pr, SL_MQTT_V311);
+    static const sl_mqtt_client_events ev = {
+        .on_publish =
+            (void (*)(void *, const sl_mqtt_publish *, sl_mqtt_token, sl_rbuf *, bool))abort};
+    const char *why;
+    peer_turn(&pr);
+    SL_TEST_OK(sl_mqtt_client_new(pr.lp, &pr.opt, &ev, &pr, &pr.client, &why));
+    sl_mqtt_client_start(pr.client);
+    sl_mqtt_client_close(&pr.client, 0, set_true, &closed);
+    peer_turn(&pr);
+    assert_true(closed);
+    assert_int_equal(pr.dials, 1);
+    peer_expect_end(&pr);
+    pr.closed = true;
+    peer_fini(&pr);
+}
+
+static void test_client_closes_while_its_stream_is_closing(void **state)
+{
+    (void)state;
+    peer pr;
+    bool closed = false;
+    peer_init(&pr, SL_MQTT_V311);
+    peer_connect(&pr);
+    sl_client_lose(pr.client, SL_EIO, 0, "as a failed write would"); // it lasts for part of a turn
+    assert_int_equal(sl_mqtt_client_state_of(pr.client), SL_CLIENT_LOST);
+    assert_int_equal(pr.downs, 0);
+    sl_mqtt_client_close(&pr.client, 0, set_true, &closed);
+    assert_false(closed);
+    peer_turn(&pr);
+    assert_true(closed);
+    pr.closed = true;
+    peer_fini(&pr);
+}
+
 static void close_now(peer *pr, const peer_message *pm)
 {
     (void)pm;
@@ -420,6 +461,8 @@ int main(void)
         cmocka_unit_test(test_client_without_keep_alive_never_pings),
         cmocka_unit_test(test_client_closes_with_disconnect_and_all_acknowledgements),
         cmocka_unit_test(test_client_closes_in_every_state),
+        cmocka_unit_test(test_client_closed_while_dialling_drops_the_connection),
+        cmocka_unit_test(test_client_closes_while_its_stream_is_closing),
         cmocka_unit_test(test_client_may_be_closed_inside_its_callbacks),
         cmocka_unit_test(test_client_states_have_names),
     };

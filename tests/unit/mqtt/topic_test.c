@@ -60,6 +60,10 @@ static void test_topic_check_limits_length_and_levels(void **state)
     SL_TEST_OK(sl_mqtt_topic_check(sl_slice_of(text, 65535), 0, &why));
     SL_TEST_ERR(sl_mqtt_topic_check(sl_slice_of(text, 65536), 0, &why), SL_EINVAL);
     assert_non_null(strstr(why, "65535"));
+    memcpy(text, "$share/g/", 9);
+    sl_mqtt_share share;
+    SL_TEST_OK(sl_mqtt_share_parse(sl_slice_of(text, 65535), 0, &share, &why));
+    SL_TEST_ERR(sl_mqtt_share_parse(sl_slice_of(text, 65536), 0, &share, &why), SL_EINVAL);
     SL_TEST_OK(sl_mqtt_topic_check(sl_slice_str("a/b/c"), 3, &why));
     SL_TEST_ERR(sl_mqtt_topic_check(sl_slice_str("a/b/c/"), 3, &why), SL_ELIMIT);
     SL_TEST_ERR(sl_mqtt_filter_check(sl_slice_str("+/+/+/#"), 3, &why), SL_ELIMIT);
