@@ -32,16 +32,7 @@ static bool covers(const char *wide, const char *narrow)
 static void test_topic_check_accepts_names_and_refuses_wildcards(void **state)
 {
     (void)state;
-    const char *good[] = {"a",
-                          "/",
-                          "//",
-                          "a/b",
-                          "$SYS/x",
-                          "a/ b",
-                          "é",
-                          "\xEF\xBB\xBF"
-                          "a",
-                          "\x01"};
+    const char *good[] = {"a", "/", "//", "a/b", "$SYS/x", "a/ b", "é", "\xEF\xBB\xBF/a", "\x01"};
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++)
         SL_TEST_OK(check_topic(good[i]));
     const char *bad[] = {"",    "+",           "#",        "a/+",         "a#",
