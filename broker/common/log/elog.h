@@ -238,9 +238,9 @@ typedef struct elog_sub {
     elog_part *part;
     elog_goff *goff; /* NULL without group */
     /* The consumer's thread only; the writer looks at the cursor. */
-    uint64_t wcur;   /* next offset of the written stage (both stages only) */
+    uint64_t wcur;           /* next offset of the written stage (both stages only) */
     _Atomic uint64_t cursor; /* next offset of the durable stage */
-    bool owed;       /* the durable stage passed records without a hand-out */
+    bool owed;               /* the durable stage passed records without a hand-out */
     bool paused;
     bool snapshot;      /* reading rows, compacted only */
     uint64_t snap_end;  /* rows below it belong to the snapshot */
@@ -365,7 +365,7 @@ typedef struct elog {
     bool work;
     bool writer_idle;    /* to be woken for any work */
     bool writer_gathers; /* to be woken for a hurry only */
-    bool hurry; /* end the gathering */
+    bool hurry;          /* end the gathering */
     bool stop;
     uint64_t barrier_asked;
 
@@ -392,6 +392,14 @@ typedef struct elog {
 
     _Atomic int failed; /* sl_err of a fault that only a restart heals, or SL_OK */
     _Atomic bool low;   /* below the low-space mark, or the disk was full */
+    /* A write failed: until one succeeds again RocksDB must not be asked to sync (its write-ahead
+     * file is in error, and a sync of it then ends the process in builds with assertions). */
+    _Atomic bool broken;
+    /* Little room: writes and syncs exclude each other, so that no sync meets a failing write. */
+    _Atomic bool careful;
+    pthread_mutex_t wal_lock; /* held by both while careful; leaf */
+    _Atomic bool probe;       /* the writer is to try a write of its own */
+    uint64_t space_bytes;     /* writer: written since the free space was looked at */
     _Atomic uint64_t low_space_bytes;
     _Atomic uint64_t corrupt_batches;
     _Atomic uint64_t lost_sources;

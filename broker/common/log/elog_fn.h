@@ -22,6 +22,13 @@ void elog_store_cf_drop(elog *el, rocksdb_column_family_handle_t *cf);
 sl_err elog_store_error(char *message, const char *event);
 /** What kind of error a RocksDB message is. @thread any */
 sl_err elog_store_error_kind(const char *message);
+/** Writes a batch, without a sync. Every write of the log goes through here: it keeps writes and
+ * syncs apart while there is little room, and notes failures.
+ * Errors SL_ENOSPC heals; SL_EIO, SL_ECORRUPT do not (elog_fail). @thread any */
+SL_MUST_USE sl_err elog_store_write(elog *el, rocksdb_writebatch_t *wb);
+/** Makes durable what was written. Errors as elog_store_write; SL_ENOSPC also while a write
+ * failed and none succeeded since. @thread syncer */
+SL_MUST_USE sl_err elog_store_sync(elog *el);
 /** Key of a batch in the store. @thread any */
 void elog_key(uint8_t out[ELOG_KEY_BYTES], const elog_part *part, uint64_t offset);
 

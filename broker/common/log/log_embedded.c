@@ -36,6 +36,7 @@ static elog *elog_new(sl_log *log)
     pthread_mutex_init(&el->sync_lock, NULL);
     pthread_mutex_init(&el->keeper_lock, NULL);
     pthread_mutex_init(&el->retention_lock, NULL);
+    pthread_mutex_init(&el->wal_lock, NULL);
     cond_init(&el->work_cond);
     cond_init(&el->sync_cond);
     cond_init(&el->done_cond);
@@ -56,6 +57,7 @@ static void elog_free(elog *el)
     pthread_cond_destroy(&el->done_cond);
     pthread_cond_destroy(&el->sync_cond);
     pthread_cond_destroy(&el->work_cond);
+    pthread_mutex_destroy(&el->wal_lock);
     pthread_mutex_destroy(&el->retention_lock);
     pthread_mutex_destroy(&el->keeper_lock);
     pthread_mutex_destroy(&el->sync_lock);
@@ -73,7 +75,7 @@ static void embedded_close(sl_log *log)
     elog *el = elog_of(log);
     elog_keeper_stop(el);
     elog_writer_stop(el);
-    elog_store_close(el, atomic_load(&el->failed) == SL_OK);
+    elog_store_close(el, atomic_load(&el->failed) == SL_OK && !atomic_load(&el->broken));
     elog_free(el);
     log->self = NULL;
 }
@@ -103,6 +105,8 @@ static sl_err embedded_open(sl_log *log, char **why)
     elog *el = elog_new(log);
     log->self = el;
     sl_err err = elog_store_open(el, why);
+    if (err == SL_OK)
+        elog_space_check(el);
     if (err == SL_OK)
         err = load(el, why);
     if (err != SL_OK) {

@@ -12,6 +12,8 @@
 
 #define LOOK_MS         1000
 #define RETENTION_LOOKS 10
+/* Little room: what other processes write between two looks ought to fit in it. */
+#define CAREFUL_BYTES (1ull << 30)
 
 void elog_space_check(elog *el)
 {
@@ -23,6 +25,7 @@ void elog_space_check(elog *el)
     }
     uint64_t free_bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
     uint64_t mark = atomic_load(&el->low_space_bytes);
+    atomic_store(&el->careful, free_bytes < mark + CAREFUL_BYTES);
     bool was = atomic_load(&el->low);
     if (!was && free_bytes < mark) {
         atomic_store(&el->low, true);
@@ -30,11 +33,20 @@ void elog_space_check(elog *el)
         sl_error(SL_C_LOG, "LOG-LOW-SPACE", SL_S("dir", el->dir), SL_U("free_bytes", free_bytes),
                  SL_U("mark_bytes", mark),
                  SL_S("action", "appends are refused until there is more room; reading goes on"));
-    } else if (was && free_bytes >= mark + mark / 20) {
+    } else if (was && free_bytes >= mark + mark / 20 && !atomic_load(&el->broken)) {
         atomic_store(&el->low, false);
         sl_log_gauge(el->log, SL_LOG_STAT_LOW_SPACE, 0);
         sl_info(SL_C_LOG, "LOG-SPACE-BACK", SL_S("dir", el->dir), SL_U("free_bytes", free_bytes));
     }
+}
+
+/* A store whose write failed is tried once a look, before appends are taken again. */
+static void probe_store(elog *el)
+{
+    if (!atomic_load(&el->broken) || atomic_load(&el->failed) != SL_OK)
+        return;
+    atomic_store(&el->probe, true);
+    elog_writer_wake(el, false);
 }
 
 static void gauge_queues(elog *el)
@@ -70,6 +82,7 @@ static void keeper_main(void *arg)
     pthread_mutex_lock(&el->keeper_lock);
     while (!sleep_a_look(el)) {
         pthread_mutex_unlock(&el->keeper_lock);
+        probe_store(el);
         elog_space_check(el);
         gauge_queues(el);
         if (++looks % RETENTION_LOOKS == 0) {
@@ -84,7 +97,6 @@ static void keeper_main(void *arg)
 
 sl_err elog_keeper_start(elog *el)
 {
-    elog_space_check(el);
     return sl_thread_start("log-keeper", keeper_main, el, &el->keeper);
 }
 

@@ -288,17 +288,18 @@ static void forget_marks(elog_part *part, uint64_t start)
     memmove(part->marks, part->marks + gone, part->mark_count * sizeof *part->marks);
 }
 
-static void put_start(elog *el, const elog_part *part, uint64_t start)
+static sl_err put_start(elog *el, const elog_part *part, uint64_t start)
 {
     uint8_t key[6 + ELOG_KEY_BYTES], row[8];
     memcpy(key, "start/", 6);
     elog_key(key + 6, part, 0);
     sl_put_u64(row, start);
-    char *message = NULL;
-    rocksdb_put_cf(el->db, el->wo, el->cf[ELOG_CF_DEFAULT], (const char *)key, 12,
-                   (const char *)row, sizeof row, &message);
-    if (message != NULL)
-        (void)elog_store_error(message, "LOG-START-UNWRITTEN");
+    rocksdb_writebatch_t *wb = rocksdb_writebatch_create();
+    rocksdb_writebatch_put_cf(wb, el->cf[ELOG_CF_DEFAULT], (const char *)key, 12, (const char *)row,
+                              sizeof row);
+    sl_err err = elog_store_write(el, wb);
+    rocksdb_writebatch_destroy(wb);
+    return err;
 }
 
 /* Moves the start; true if it moved. */
@@ -312,9 +313,8 @@ static bool cut(elog *el, elog_part *part, const char *pinned_group, bool *held)
     }
     to = part->ref_min < to ? part->ref_min : to;
     *held = *held || to < part->want;
-    if (to <= start)
+    if (to <= start || put_start(el, part, to) != SL_OK)
         return false;
-    put_start(el, part, to);
     pthread_mutex_lock(&part->lock);
     atomic_store(&part->start, to);
     forget_marks(part, to);
@@ -345,9 +345,12 @@ static void delete_data(elog *el, elog_part *part)
                                         (const char *)to, sizeof to, &message);
     } else {
         elog_key(to, part, keep);
-        rocksdb_delete_range_cf(el->db, el->wo, part->cf, (const char *)from, sizeof from,
-                                (const char *)to, sizeof to, &message);
-        part->dropped = keep;
+        rocksdb_writebatch_t *wb = rocksdb_writebatch_create();
+        rocksdb_writebatch_delete_range_cf(wb, part->cf, (const char *)from, sizeof from,
+                                           (const char *)to, sizeof to);
+        if (elog_store_write(el, wb) == SL_OK)
+            part->dropped = keep;
+        rocksdb_writebatch_destroy(wb);
     }
     if (message != NULL)
         (void)elog_store_error(message, "LOG-TRIM-FAILED");

@@ -64,23 +64,8 @@ sl_err elog_sync_wait(elog *el, uint64_t barrier, bool durable)
     while (durable ? el->barrier_durable < barrier : el->barrier_written < barrier)
         pthread_cond_wait(&el->done_cond, &el->sync_lock);
     pthread_mutex_unlock(&el->sync_lock);
-    return (sl_err)atomic_load(&el->failed);
-}
-
-/* After a failed sync the kernel may have thrown the pages away: a later sync that succeeds would
- * prove nothing. So the log is closed to appends until the process starts again. */
-static sl_err sync_store(elog *el)
-{
-    char *message = NULL;
-    rocksdb_flush_wal(el->db, 1, &message);
-    sl_log_count(el->log, SL_LOG_STAT_FSYNCS, 1);
-    if (message == NULL)
-        return SL_OK;
-    sl_err err = elog_store_error_kind(message);
-    err = err == SL_ENOSPC ? SL_ENOSPC : SL_EIO;
-    elog_fail(el, err, "LOG-SYNC-FAILED", message);
-    rocksdb_free(message);
-    return err;
+    sl_err failed = (sl_err)atomic_load(&el->failed);
+    return failed == SL_OK && atomic_load(&el->broken) ? SL_ENOSPC : failed;
 }
 
 static void publish_durable(const elog_end *en)
@@ -151,10 +136,15 @@ void elog_sync_main(void *arg)
         bool unsynced = el->unsynced;
         el->unsynced = false;
         pthread_mutex_unlock(&el->sync_lock);
-        sl_err err = unsynced ? sync_store(el) : (sl_err)atomic_load(&el->failed);
+        sl_err err = (sl_err)atomic_load(&el->failed);
+        if (err == SL_OK && unsynced) {
+            err = elog_store_sync(el);
+            sl_log_count(el->log, SL_LOG_STAT_FSYNCS, err == SL_OK);
+        }
         uint64_t barrier = finish(el, list, err);
         pthread_mutex_lock(&el->sync_lock);
         el->commit_bytes -= bytes;
+        el->unsynced = el->unsynced || err != SL_OK;
         if (barrier > el->barrier_durable)
             el->barrier_durable = barrier;
         pthread_cond_broadcast(&el->done_cond);

@@ -59,17 +59,14 @@ static void put_topic_row(rocksdb_writebatch_t *wb, elog *el, const elog_topic *
 }
 
 /* Writes and frees the batch. It is durable with the next sync; what needs more uses a barrier. */
-static sl_err commit_rows(elog *el, rocksdb_writebatch_t *wb, const char *event)
+static sl_err commit_rows(elog *el, rocksdb_writebatch_t *wb)
 {
-    char *message = NULL;
-    rocksdb_write(el->db, el->wo, wb, &message);
+    sl_err err = elog_store_write(el, wb);
     rocksdb_writebatch_destroy(wb);
-    if (message != NULL)
-        return elog_store_error(message, event);
     pthread_mutex_lock(&el->sync_lock);
     el->unsynced = true;
     pthread_mutex_unlock(&el->sync_lock);
-    return SL_OK;
+    return err;
 }
 
 /* ---- topics in memory ---- */
@@ -315,16 +312,13 @@ static sl_err load_rows(elog *el, const char *prefix, sl_err (*fn)(elog *, sl_sl
 
 /* ---- deletion ---- */
 
-static void delete_range(elog *el, rocksdb_column_family_handle_t *cf, uint32_t id)
+static void delete_range(rocksdb_writebatch_t *wb, rocksdb_column_family_handle_t *cf, uint32_t id)
 {
     uint8_t from[4], to[4];
     sl_put_u32(from, id);
     sl_put_u32(to, id + 1);
-    char *message = NULL;
-    rocksdb_delete_range_cf(el->db, el->wo, cf, (const char *)from, sizeof from, (const char *)to,
-                            sizeof to, &message);
-    if (message != NULL)
-        (void)elog_store_error(message, "LOG-DELETE-FAILED");
+    rocksdb_writebatch_delete_range_cf(wb, cf, (const char *)from, sizeof from, (const char *)to,
+                                       sizeof to);
 }
 
 /* Everything a topic left behind; also at start, when a deletion was cut short. row: flags u8,
@@ -336,9 +330,10 @@ static sl_err finish_deletion(elog *el, sl_slice id_bytes, sl_slice row)
     uint32_t id = sl_get_u32(id_bytes.ptr);
     uint8_t flags = row.ptr[0];
     uint16_t partitions = sl_get_u16(row.ptr + 1);
-    delete_range(el, el->cf[ELOG_CF_OFFSETS], id);
+    rocksdb_writebatch_t *wb = rocksdb_writebatch_create();
+    delete_range(wb, el->cf[ELOG_CF_OFFSETS], id);
     if ((flags & ROW_HOT) == 0)
-        delete_range(el,
+        delete_range(wb,
                      el->cf[(flags & ROW_COMPACTED) != 0 ? ELOG_CF_ROWS
                             : (flags & ROW_MANY) != 0    ? ELOG_CF_APP
                                                          : ELOG_CF_SMALL],
@@ -351,7 +346,6 @@ static sl_err finish_deletion(elog *el, sl_slice id_bytes, sl_slice row)
         if (elog_store_cf(el, name, &cf) == SL_OK)
             elog_store_cf_drop(el, cf);
     }
-    rocksdb_writebatch_t *wb = rocksdb_writebatch_create();
     uint8_t key[16];
     for (uint16_t i = 0; i < partitions; i++) {
         memcpy(key, "start/", 6);
@@ -370,7 +364,7 @@ static sl_err finish_deletion(elog *el, sl_slice id_bytes, sl_slice row)
     sl_put_u32(key + sizeof GONE_PREFIX - 1, id);
     rocksdb_writebatch_delete_cf(wb, el->cf[ELOG_CF_DEFAULT], (const char *)key,
                                  sizeof GONE_PREFIX - 1 + 4);
-    return commit_rows(el, wb, "LOG-DELETE-FAILED");
+    return commit_rows(el, wb);
 }
 
 /* The topic's row makes place for a note that its data has to go. */
@@ -387,7 +381,7 @@ static sl_err put_gone_row(elog *el, const elog_topic *tp, uint8_t *row, size_t 
     memcpy(row + 3, tp->base.name, row_len - 3);
     rocksdb_writebatch_put_cf(wb, el->cf[ELOG_CF_DEFAULT], key, sizeof GONE_PREFIX - 1 + 4,
                               (const char *)row, row_len);
-    return commit_rows(el, wb, "LOG-DELETE-FAILED");
+    return commit_rows(el, wb);
 }
 
 static void part_forget(elog_part *part)
@@ -493,7 +487,7 @@ static sl_err topic_update(elog *el, elog_topic *tp, const sl_log_topic_spec *sp
     tp->pinned_group = spec->pinned_group == NULL ? NULL : sl_strdup(spec->pinned_group);
     rocksdb_writebatch_t *wb = rocksdb_writebatch_create();
     put_topic_row(wb, el, tp);
-    return commit_rows(el, wb, "LOG-TOPIC-UNWRITTEN");
+    return commit_rows(el, wb);
 }
 
 static sl_err topic_create(elog *el, const sl_log_topic_spec *spec, elog_topic **out)
@@ -517,7 +511,7 @@ static sl_err topic_create(elog *el, const sl_log_topic_spec *spec, elog_topic *
         rocksdb_writebatch_put_cf(wb, el->cf[ELOG_CF_DEFAULT], NEXT_TOPIC_KEY,
                                   sizeof NEXT_TOPIC_KEY - 1, (const char *)next, sizeof next);
         put_topic_row(wb, el, tp);
-        err = commit_rows(el, wb, "LOG-TOPIC-UNWRITTEN");
+        err = commit_rows(el, wb);
     }
     if (err != SL_OK) {
         topic_free(tp);

@@ -13,12 +13,13 @@
 #include "base/logger.h"
 #include "log/elog_fn.h"
 
-#define GATHER_RECORDS 32          /* gathering pays from this many records in its time */
-#define SYNC_BACKLOG   (64u << 20) /* unsynced bytes at which the writer waits */
-#define WB_KEEP_BYTES  (16u << 20)
-#define EVICT_FIRST    1024u
-#define ENTRY_OVERHEAD 64u
-#define RATE_WEIGHT    0.25
+#define GATHER_RECORDS   32          /* gathering pays from this many records in its time */
+#define SYNC_BACKLOG     (64u << 20) /* unsynced bytes at which the writer waits */
+#define WB_KEEP_BYTES    (16u << 20)
+#define EVICT_FIRST      1024u
+#define ENTRY_OVERHEAD   64u
+#define RATE_WEIGHT      0.25
+#define SPACE_LOOK_BYTES (16u << 20)
 
 static uint64_t now_ns(void)
 {
@@ -199,30 +200,6 @@ static void fail_segments(elog *el, elog_segment *list, sl_err err)
 
 /* ---- one group commit ---- */
 
-void elog_fail(elog *el, sl_err err, const char *event, const char *message)
-{
-    int expected = SL_OK;
-    if (atomic_compare_exchange_strong(&el->failed, &expected, (int)err))
-        sl_error(SL_C_LOG, event, SL_E(err), SL_S("dir", el->dir), SL_S("reason", message),
-                 SL_S("action", "appends are refused until the process is restarted"));
-}
-
-/* A full disk heals when there is room again; any other fault of the store does not. */
-static sl_err write_failed(elog *el, char *message)
-{
-    sl_err err = elog_store_error_kind(message);
-    if (err == SL_ENOSPC) {
-        if (!atomic_exchange(&el->low, true)) {
-            sl_log_gauge(el->log, SL_LOG_STAT_LOW_SPACE, 1);
-            sl_error(SL_C_LOG, "LOG-DISK-FULL", SL_S("dir", el->dir), SL_S("reason", message));
-        }
-    } else {
-        elog_fail(el, err, "LOG-WRITE-FAILED", message);
-    }
-    rocksdb_free(message);
-    return err;
-}
-
 static elog_segment *take_all(elog *el, bool everything, bool *left)
 {
     elog_segment *list = NULL, **tail = &list;
@@ -264,10 +241,35 @@ static void reset_batch(elog *el)
     }
 }
 
+/* After a failed write the keeper asks whether the store takes one again. */
+static void put_probe(elog *el)
+{
+    if (atomic_exchange(&el->probe, false))
+        rocksdb_writebatch_put_cf(el->wb, el->cf[ELOG_CF_DEFAULT], "probe", 5, "", 0);
+}
+
+/* RocksDB has left its error behind by a new write-ahead file; it flushed what the old one held. */
+static void healed(elog *el)
+{
+    atomic_store(&el->broken, false);
+    sl_info(SL_C_LOG, "LOG-WRITES-AGAIN", SL_S("dir", el->dir));
+}
+
+/* A second is long on a fast disk: the free space is looked at by amount, too. */
+static void look_at_space(elog *el, size_t written)
+{
+    el->space_bytes += written;
+    if (el->space_bytes < SPACE_LOOK_BYTES)
+        return;
+    el->space_bytes = 0;
+    elog_space_check(el);
+}
+
 /* One round; true when a producer has more than its share of this one. */
 static bool commit_round(elog *el, uint64_t barrier, bool everything)
 {
     uint64_t start_ns = now_ns();
+    put_probe(el);
     // The offsets first: whatever their threads queued before they committed is taken below, so
     // an offset never gets to the disk before the derived records that it stands for.
     elog_offsets_write(el, el->wb);
@@ -278,16 +280,17 @@ static bool commit_round(elog *el, uint64_t barrier, bool everything)
     elog_commit *cm = sl_calloc(1, sizeof *cm);
     cm->barrier = barrier;
     bool wrote = rocksdb_writebatch_count(el->wb) > 0;
-    char *message = NULL;
-    if (wrote)
-        rocksdb_write(el->db, el->wo, el->wb, &message);
+    sl_err err = wrote ? elog_store_write(el, el->wb) : SL_OK;
+    if (wrote && err == SL_OK && atomic_load_explicit(&el->broken, memory_order_relaxed))
+        healed(el);
     reset_batch(el);
-    if (message != NULL) {
+    if (err != SL_OK) {
         elog_offsets_written(el, false);
-        fail_segments(el, list, write_failed(el, message));
+        fail_segments(el, list, err);
     } else {
         elog_offsets_written(el, true);
         publish(el, list, cm);
+        look_at_space(el, cm->bytes);
         pass_on(el, list, cm);
     }
     elog_sync_push(el, &cm, wrote);
