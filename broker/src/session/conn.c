@@ -15,6 +15,7 @@
 #include "mqtt/frame.h"
 #include "session/client_actor.h"
 #include "stats/broker_stats.h"
+#include "stats/msg_trace.h"
 
 #define MAX_ITEMS        8    /* ingress items under way before the socket is not read */
 #define LINGER_MS        2000 /* how long a peer may take to read our DISCONNECT */
@@ -587,6 +588,8 @@ static void release_acks(sl_conn *cn)
         sl_ack_slot *slot = &cn->ring[cn->ring_head & (cn->ring_cap - 1)];
         if (!slot->done)
             break;
+        sl_msg_trace_step(cn->io->core->trace, SL_STEP_ACKED, 0, cn->ring_head & 0xFFFFFFF,
+                          cn->slot);
         cn->ring_head++;
         if (slot->reason != REASON_CANCELLED && cn->state == SL_CONN_CONNECTED)
             sl_conn_put_ack(cn, (sl_mqtt_type)slot->kind, slot->packet_id,

@@ -145,7 +145,7 @@ static void on_acked(sl_io *io, const sl_log_done *done)
     uint32_t seq = (uint32_t)done->token & 0xFFFFFFF;
     // The slot cannot have been reused: a connection stays until all its acknowledgements are done.
     sl_io *owner = io->core->ios[loop];
-    sl_msg_trace_step(io->core->trace, SL_STEP_STORED, 0, done->offset, seq);
+    sl_msg_trace_step(io->core->trace, SL_STEP_STORED, slot, done->offset, seq);
     if (done->err != SL_OK)
         sl_io_count(io, SL_BS_DROP_NOT_STORED, 1);
     sl_conn_complete_slot(owner, slot, seq, rc_of_store_error(done->err));

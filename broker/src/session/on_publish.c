@@ -173,7 +173,10 @@ sl_actor_verdict sl_actor_on_publish(sl_client *cl, sl_io *io, sl_client_item *i
         sl_io_count(io, SL_BS_IN_QOS0 + pub->qos, 1);
         return SL_ACTOR_DONE;
     }
-    sl_msg_trace_step(io->core->trace, SL_STEP_RECEIVED, 0, it->seq, it->conn->slot);
+    if (sl_msg_trace_is_on(io->core->trace))
+        sl_msg_trace_record(io->core->trace, SL_STEP_RECEIVED,
+                            sl_log_partition_of(io->core->t_all, pub->topic), it->seq,
+                            it->conn->slot);
     sl_err err = append(cl, io, it, pub, wire);
     if (err == SL_EAGAIN)
         return SL_ACTOR_HOLD; // the publisher waits for the log, and nobody else

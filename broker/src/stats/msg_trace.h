@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * msg_trace: what happened to a message, step by step: a bounded ring of (message id, step, time).
- * Off by default; then a step costs one load. The message id is its place in tbmq.msg.all; before a
- * message has one, RECEIVED carries the connection and its acknowledgement slot, and STORED carries
- * both, so that a reader can join them.
+ * Off by default; then a step costs one load. The message id is its place in tbmq.msg.all. Before a
+ * message has one, RECEIVED carries its partition, connection slot and acknowledgement sequence;
+ * STORED has slot, sequence and offset, so that a reader can join them (QoS 0 is not told when it
+ * is stored).
  */
 #ifndef SL_STATS_MSG_TRACE_H
 #define SL_STATS_MSG_TRACE_H
@@ -17,7 +18,7 @@
 /* step, what `who` is */
 #define SL_STEP_MAP(X)                                                                             \
     X(RECEIVED, "connection slot; id = acknowledgement sequence")                                  \
-    X(STORED, "acknowledgement sequence")                                                          \
+    X(STORED, "acknowledgement sequence; partition = connection slot")                             \
     X(ACKED, "connection slot; id = acknowledgement sequence")                                     \
     X(MATCHED, "number of receiving clients")                                                      \
     X(DERIVED, "index of the client whose inbox gets it")                                          \
@@ -40,11 +41,16 @@ sl_msg_trace *sl_msg_trace_new(sl_clock *ck, uint32_t capacity, bool on);
 void sl_msg_trace_free(sl_msg_trace **tr);
 void sl_msg_trace_record(sl_msg_trace *tr, sl_msg_step step, uint32_t partition, uint64_t id,
                          uint32_t who);
-/** Counts one step. @thread any */
+/** @thread any */
+static inline bool sl_msg_trace_is_on(const sl_msg_trace *tr)
+{
+    return __builtin_expect(atomic_load_explicit(&tr->on, memory_order_relaxed), 0);
+}
+/** Records one step while the trace is on. @thread any */
 static inline void sl_msg_trace_step(sl_msg_trace *tr, sl_msg_step step, uint32_t partition,
                                      uint64_t id, uint32_t who)
 {
-    if (__builtin_expect(atomic_load_explicit(&tr->on, memory_order_relaxed), 0))
+    if (sl_msg_trace_is_on(tr))
         sl_msg_trace_record(tr, step, partition, id, who);
 }
 /** Appends the steps, oldest first, as JSON lines. Steps being written meanwhile may be missing.
