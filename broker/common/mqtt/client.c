@@ -15,6 +15,7 @@
 #include "mqtt/encode.h"
 #include "mqtt/props.h"
 #include "mqtt/topic.h"
+#include "net/dial.h"
 
 #define BIT(name) (1u << SL_CLIENT_##name)
 
@@ -476,7 +477,7 @@ static void fill_defaults(sl_mqtt_client_options *opt)
     if (opt->stable_after == 0)
         opt->stable_after = 10000;
     if (opt->dial == NULL)
-        opt->dial = sl_client_dial_tcp;
+        opt->dial = sl_net_dial_tcp;
 }
 
 /* The will's properties are kept encoded: one block of ours instead of many texts. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * client_int: the inside of a client session, shared by client.c (life cycle), client_in.c (packets
- * that arrive), client_ack.c (acknowledgement queue), client_out.c (what leaves) and client_dial.c.
+ * that arrive), client_ack.c (acknowledgement queue) and client_out.c (what leaves).
  */
 #ifndef SL_MQTT_CLIENT_INT_H
 #define SL_MQTT_CLIENT_INT_H
@@ -143,9 +143,6 @@ static inline bool sl_client_is_v5(const sl_mqtt_client *client)
 {
     return client->opt.version == SL_MQTT_V5;
 }
-
-/* client_dial.c */
-sl_mqtt_dial_f sl_client_dial_tcp;
 
 /* client_in.c */
 void sl_client_feed(sl_mqtt_client *client, sl_rbuf *rb, uint32_t off, uint32_t len);

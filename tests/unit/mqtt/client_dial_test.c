@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Dialling by TCP against sockets of this machine.
+ * A client session that connects by TCP.
  */
 #include <arpa/inet.h>
-#include <errno.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "sl_test.h"
 
-#include "mqtt/client_int.h"
+#include "loop/pool.h"
+#include "mqtt/client.h"
 
 /* A listening socket on a free port of 127.0.0.1. */
 static int listen_somewhere(uint16_t *port)
@@ -23,38 +23,6 @@ static int listen_somewhere(uint16_t *port)
     assert_int_equal(getsockname(fd, (struct sockaddr *)&sin, &size), 0);
     *port = ntohs(sin.sin_port);
     return fd;
-}
-
-static void test_dial_connects_by_address_and_by_name(void **state)
-{
-    (void)state;
-    uint16_t port;
-    int fd = listen_somewhere(&port);
-    const char *hosts[] = {"127.0.0.1", "localhost"};
-    for (unsigned i = 0; i < 2; i++) {
-        int out = sl_client_dial_tcp(NULL, hosts[i], port, 5000);
-        assert_true(out >= 0);
-        int in = accept(fd, NULL, NULL);
-        assert_true(in >= 0);
-        close(in);
-        close(out);
-    }
-    close(fd);
-}
-
-static void test_dial_says_that_nobody_listens(void **state)
-{
-    (void)state;
-    uint16_t port;
-    int fd = listen_somewhere(&port);
-    close(fd);
-    assert_int_equal(sl_client_dial_tcp(NULL, "127.0.0.1", port, 5000), -ECONNREFUSED);
-}
-
-static void test_dial_refuses_what_is_no_name(void **state)
-{
-    (void)state;
-    assert_true(sl_client_dial_tcp(NULL, "not a host name", 1883, 5000) < 0);
 }
 
 typedef struct waiting {
@@ -126,9 +94,6 @@ static void test_client_connects_through_the_pool(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dial_connects_by_address_and_by_name),
-        cmocka_unit_test(test_dial_says_that_nobody_listens),
-        cmocka_unit_test(test_dial_refuses_what_is_no_name),
         cmocka_unit_test(test_client_connects_through_the_pool),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

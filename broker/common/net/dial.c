@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * client_dial: resolves a name and connects by TCP, address after address, within one deadline.
- * Runs on a pool thread: getaddrinfo blocks and cannot be told to stop.
+ * dial: see dial.h.
  */
+#include "net/dial.h"
+
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -12,8 +13,6 @@
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
-
-#include "mqtt/client_int.h"
 
 static int64_t now_ms(void)
 {
@@ -59,7 +58,7 @@ static int connect_one(const struct addrinfo *ai, int64_t deadline)
     return rc;
 }
 
-int sl_client_dial_tcp(void *arg, const char *host, uint16_t port, sl_dur_ms timeout)
+int sl_net_dial_tcp(void *arg, const char *host, uint16_t port, sl_dur_ms timeout)
 {
     (void)arg;
     int64_t deadline = now_ms() + timeout;
