@@ -80,7 +80,8 @@ def check_layers(tree, _options):
 
 def check_headers(tree, _options):
     """Every header compiles alone, with gcc and with clang."""
-    flags = run(tree, ["pkg-config", "--cflags", *LIBRARY_PACKAGES]).stdout.split()
+    helpers = sorted({str(pathlib.PurePosixPath(p).parent) for p in tree.matching(".h") if p.startswith("tests/support/")})
+    flags = [f"-I{folder}" for folder in helpers] + run(tree, ["pkg-config", "--cflags", *LIBRARY_PACKAGES]).stdout.split()
     problems = []
     for compiler in ["gcc", "clang-14"]:
         for path in tree.matching(".h"):
