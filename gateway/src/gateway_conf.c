@@ -393,10 +393,18 @@ static sl_err check_broker_url(const sl_gateway_conf *cf, const char *file, char
     uint16_t port;
     sl_err err = sl_conf_parse_broker_url(url, &host, &port);
     sl_free(host);
-    if (err != SL_OK)
-        return sl_why(why, SL_EINVAL, "%s: mqtt-client/broker-url: \"%s\" is not tcp://host:port",
-                      file, url);
-    return SL_OK;
+    if (err == SL_OK)
+        return SL_OK;
+    // an address with a password in it is such a mistake
+    sl_buf shown;
+    sl_buf_init(&shown, strlen(url) + 16);
+    if (sl_rho_write_url(&shown, url) != SL_OK)
+        sl_buf_clear(&shown);
+    sl_slice text = sl_buf_peek(&shown);
+    err = sl_why(why, SL_EINVAL, "%s: mqtt-client/broker-url: \"%.*s\" is not tcp://host:port",
+                 file, (int)text.len, (const char *)text.ptr);
+    sl_buf_fini(&shown);
+    return err;
 }
 
 sl_err sl_conf_parse_broker_url(const char *url, char **host, uint16_t *port)

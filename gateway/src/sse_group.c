@@ -64,6 +64,12 @@ static void free_messages(sl_message **msgs, size_t count)
     sl_free(msgs);
 }
 
+static void free_batch(batch *bt)
+{
+    free_messages(bt->msgs, bt->count);
+    sl_free(bt);
+}
+
 static void on_batch(sl_mail *mail)
 {
     batch *bt = SL_CONTAINER(mail, batch, mail);
@@ -78,8 +84,7 @@ static void on_batch(sl_mail *mail)
             sse_note_dropped(cn, bt->dropped);
         sse_pump(cn);
     }
-    free_messages(bt->msgs, bt->count);
-    sl_free(bt);
+    free_batch(bt);
 }
 
 static void flush_group(sse_group *gr)
@@ -94,7 +99,8 @@ static void flush_group(sse_group *gr)
     gr->out_len = gr->out_cap = 0;
     gr->out_dropped = 0;
     atomic_fetch_add_explicit(&gr->on_the_way, bt->count, memory_order_relaxed);
-    sl_loop_post(gr->sse->opt.front, &bt->mail);
+    if (!sl_loop_post(gr->sse->opt.front, &bt->mail))
+        free_batch(bt); // the front has ended: there is nobody to read it
 }
 
 static void on_turn_end(void *arg)
@@ -124,15 +130,21 @@ static void on_live(void *arg, sl_message *msg)
 
 /* ---- joining ---- */
 
+static void free_join(join *jn)
+{
+    free_messages(jn->msgs, jn->count);
+    sl_free(jn);
+}
+
 static void on_joined(sl_mail *mail)
 {
     join *jn = SL_CONTAINER(mail, join, mail);
     sse_conn *cn = sl_imap_get(jn->group->sse->conns, jn->conn);
-    if (cn != NULL) // it may have gone meanwhile
+    if (cn != NULL) { // it may have gone meanwhile
         sse_replay(cn, &jn->msgs, jn->count, jn->seq);
-    else
-        free_messages(jn->msgs, jn->count);
-    sl_free(jn);
+        jn->count = 0;
+    }
+    free_join(jn);
 }
 
 /* Listens at the highest QoS that a connection asked for. */
@@ -167,7 +179,8 @@ static void on_join(sl_mail *mail)
         jn->count = 0;
     }
     jn->mail.fn = on_joined;
-    sl_loop_post(gr->sse->opt.front, &jn->mail);
+    if (!sl_loop_post(gr->sse->opt.front, &jn->mail))
+        free_join(jn);
 }
 
 static sse_group *make_group(sl_sse *sse, sl_slice filter)
@@ -197,7 +210,8 @@ void sse_group_join(sse_conn *cn, sl_slice filter, uint8_t qos)
     jn->group = gr;
     jn->conn = cn->id;
     jn->qos = qos;
-    sl_loop_post(sse->opt.router, &jn->mail);
+    if (!sl_loop_post(sse->opt.router, &jn->mail))
+        free_join(jn); // the router has ended: the stream stays silent until it is ended too
 }
 
 /* ---- leaving ---- */
@@ -227,7 +241,8 @@ static void on_part(sl_mail *mail)
     gr->listener = 0;
     sl_list_remove(&gr->dirty_node);
     pt->mail.fn = on_gone;
-    sl_loop_post(gr->sse->opt.front, &pt->mail);
+    if (!sl_loop_post(gr->sse->opt.front, &pt->mail))
+        sl_free(pt); // sse_group_fini frees the group
 }
 
 void sse_group_forget(sse_conn *cn)
@@ -247,7 +262,8 @@ void sse_group_leave(sse_conn *cn)
     part *pt = sl_calloc(1, sizeof *pt);
     pt->mail.fn = on_part;
     pt->group = gr;
-    sl_loop_post(gr->sse->opt.router, &pt->mail);
+    if (!sl_loop_post(gr->sse->opt.router, &pt->mail))
+        sl_free(pt);
 }
 
 uint32_t sse_group_size(sl_sse *sse, sl_slice filter)

@@ -132,6 +132,7 @@ static void test_gateway_conf_bad_values_are_refused_by_name(void **state)
     refused("mqtt-client: {broker-url: 'ssl://h'}\n", "broker-url", "not available");
     refused("mqtt-client: {broker-url: 'tcp://h:99999'}\n", "broker-url", "tcp://h:99999");
     refused("mqtt-client: {broker-url: 'localhost'}\n", "broker-url", "localhost");
+    refused("mqtt-client: {broker-url: 'tcp://u:pw@h:1883'}\n", "broker-url", "tcp://u:***@h:1883");
     refused("mqtt-client: {tls: true}\n", "mqtt-client/tls", "not available");
     refused("mqtt-client: {password: x}\n", "mqtt-client/password", "username");
     refused("https-listener: {enabled: true}\n", "https-listener/enabled", "not available");
