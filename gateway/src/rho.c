@@ -294,7 +294,9 @@ static bool apply_text_item(sl_yaml *root, const char *source, const char *item)
     char *parse_why = NULL;
     sl_yaml *value = NULL;
     bool applied = false;
-    if (arrow == NULL || *path != '/')
+    if (!sl_utf8_is_valid(sl_slice_str(item)))
+        why = "an override is UTF-8 text";
+    else if (arrow == NULL || *path != '/')
         why = "an override is /path->value";
     else if (!looks_like_json(text))
         why = "the value is not JSON (texts need quotes)";
