@@ -117,7 +117,7 @@ typedef struct elog_part {
     uint64_t oldest_at; /* start for which oldest_ms was read */
     sl_wall_ms oldest_ms;
     bool oldest_known;
-    uint64_t dropped; /* files below are deleted */
+    uint64_t dropped; /* shared family: the start for which data was deleted */
 } elog_part;
 
 typedef struct elog_topic {
@@ -331,7 +331,8 @@ typedef struct elog {
     rocksdb_t *db;
     rocksdb_writeoptions_t *wo;
     rocksdb_readoptions_t *ro_point; /* single rows */
-    rocksdb_readoptions_t *ro_scan;  /* no cache fill, read ahead */
+    rocksdb_readoptions_t *ro_fetch; /* catching up: no cache fill */
+    rocksdb_readoptions_t *ro_scan;  /* whole families: read ahead, too */
     struct elog_cfs *cfs;            /* log_embedded_store.c */
     rocksdb_column_family_handle_t *cf[ELOG_CF_FIXED];
     bool fsync;

@@ -271,7 +271,9 @@ typedef struct sl_log_consumer_options {
     const char *group;  /* NULL: no group, nothing is committed (a fresh replay) */
     sl_log_start reset; /* where to begin without a committed offset */
     bool both_stages;   /* false: batches come once, when durable (all records of them count) */
-    void (*wake)(void *arg); /* any thread: new records or an assignment; NULL = poll blocks only */
+    /* Any thread: there are new records or an assignment. Must only arrange that the consumer's
+     * thread polls soon. NULL = poll blocks only */
+    void (*wake)(void *arg);
     void *wake_arg;
     size_t max_batch_bytes; /* of one poll, about; 0 = 1 MB */
 } sl_log_consumer_options;

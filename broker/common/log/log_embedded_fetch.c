@@ -54,7 +54,7 @@ static uint64_t skip_unreadable(elog *el, const elog_part *part, uint64_t offset
     uint64_t low = offset, high = end;
     while (low + 1 < high) {
         uint64_t mid = low + (high - low) / 2;
-        rocksdb_iterator_t *it = rocksdb_create_iterator_cf(el->db, el->ro_scan, part->cf);
+        rocksdb_iterator_t *it = rocksdb_create_iterator_cf(el->db, el->ro_point, part->cf);
         uint8_t key[ELOG_KEY_BYTES];
         elog_key(key, part, mid);
         rocksdb_iter_seek(it, (const char *)key, sizeof key);
@@ -98,7 +98,7 @@ static sl_err walk_next(store_walk *wk, sl_rbuf **out, sl_batch_info *info)
             log_corrupt(wk->el, wk->part, wk->offset);
             wk->offset = skip_unreadable(wk->el, wk->part, wk->offset, wk->end);
             rocksdb_iter_destroy(wk->it);
-            wk->it = rocksdb_create_iterator_cf(wk->el->db, wk->el->ro_scan, wk->part->cf);
+            wk->it = rocksdb_create_iterator_cf(wk->el->db, wk->el->ro_point, wk->part->cf);
             wk->seeked = false;
             continue;
         }
@@ -132,7 +132,7 @@ sl_err elog_store_read(elog *el, const elog_part *part, uint64_t offset, uint64_
                        sl_rbuf **out, sl_batch_info *info)
 {
     store_walk wk = {.el = el, .part = part, .offset = offset, .end = end};
-    wk.it = rocksdb_create_iterator_cf(el->db, el->ro_scan, part->cf);
+    wk.it = rocksdb_create_iterator_cf(el->db, el->ro_point, part->cf);
     sl_err err = walk_next(&wk, out, info);
     rocksdb_iter_destroy(wk.it);
     return err;
@@ -243,7 +243,7 @@ static sl_err fetch_store(elog_sub *sub, elog_fetch *fe, const next_batch *nb)
     elog *el = sub->co->el;
     sl_log_count(el->log, SL_LOG_STAT_RING_MISSES, 1);
     store_walk wk = {.el = el, .part = sub->part, .offset = nb->from, .end = nb->end};
-    wk.it = rocksdb_create_iterator_cf(el->db, el->ro_scan, sub->part->cf);
+    wk.it = rocksdb_create_iterator_cf(el->db, el->ro_fetch, sub->part->cf);
     sl_err err = SL_OK;
     while (!is_full(fe)) {
         sl_rbuf *buf = NULL;

@@ -85,11 +85,8 @@ static void keeper_main(void *arg)
         probe_store(el);
         elog_space_check(el);
         gauge_queues(el);
-        if (++looks % RETENTION_LOOKS == 0) {
-            pthread_mutex_lock(&el->retention_lock);
+        if (++looks % RETENTION_LOOKS == 0)
             elog_retention_run(el);
-            pthread_mutex_unlock(&el->retention_lock);
-        }
         pthread_mutex_lock(&el->keeper_lock);
     }
     pthread_mutex_unlock(&el->keeper_lock);

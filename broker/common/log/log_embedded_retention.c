@@ -20,7 +20,7 @@
 #define MARKS_PER_PART 64
 #define MARKS_MAX      1024u
 #define LOAD_MARKS     32
-#define REF_RUN        4096       /* derived records that share a mark */
+#define REF_RUN        256        /* derived records that share a mark */
 #define SHARED_MIN     (1u << 20) /* in a shared family a cut of less is not worth its tombstone */
 
 /* ---- marks: how much is stored where ---- */
@@ -330,11 +330,13 @@ static void delete_data(elog *el, elog_part *part)
     pthread_mutex_lock(&part->lock);
     uint64_t end = part->written;
     pthread_mutex_unlock(&part->lock);
+    if (!part->hot && part->dropped == start)
+        return;
     sl_batch_info info;
     uint64_t keep = end;
     if (start < end && batch_at(el, part, start, end, &info))
         keep = info.base;
-    if (keep == 0 || keep <= part->dropped)
+    if (keep == 0)
         return;
     uint8_t from[ELOG_KEY_BYTES], to[ELOG_KEY_BYTES];
     elog_key(from, part, 0);
@@ -349,7 +351,7 @@ static void delete_data(elog *el, elog_part *part)
         rocksdb_writebatch_delete_range_cf(wb, part->cf, (const char *)from, sizeof from,
                                            (const char *)to, sizeof to);
         if (elog_store_write(el, wb) == SL_OK)
-            part->dropped = keep;
+            part->dropped = start;
         rocksdb_writebatch_destroy(wb);
     }
     if (message != NULL)
@@ -459,6 +461,7 @@ static void after_cut(elog *el, const topic_view *views, size_t count)
 
 void elog_retention_run(elog *el)
 {
+    pthread_mutex_lock(&el->retention_lock);
     size_t count = 0;
     topic_view *views = copy_topics(el, &count);
     bool cuts = find_wants(el, views, count);
@@ -476,4 +479,5 @@ void elog_retention_run(elog *el)
     for (size_t i = 0; i < count; i++)
         sl_free(views[i].pinned_group);
     sl_free(views);
+    pthread_mutex_unlock(&el->retention_lock);
 }

@@ -484,6 +484,8 @@ sl_err elog_store_open(elog *el, char **why)
     // must never be mixed.
     el->wo = rocksdb_writeoptions_create();
     el->ro_point = rocksdb_readoptions_create();
+    el->ro_fetch = rocksdb_readoptions_create();
+    rocksdb_readoptions_set_fill_cache(el->ro_fetch, 0);
     el->ro_scan = rocksdb_readoptions_create();
     rocksdb_readoptions_set_fill_cache(el->ro_scan, 0);
     rocksdb_readoptions_set_readahead_size(el->ro_scan, 2u << 20);
@@ -527,6 +529,7 @@ void elog_store_close(elog *el, bool flush)
         sl_free(el->cfs);
         rocksdb_writeoptions_destroy(el->wo);
         rocksdb_readoptions_destroy(el->ro_point);
+        rocksdb_readoptions_destroy(el->ro_fetch);
         rocksdb_readoptions_destroy(el->ro_scan);
     }
     el->cfs = NULL;

@@ -444,7 +444,7 @@ sl_err elog_topics_load(elog *el, char **why)
             el->next_topic_id = (uint32_t)id + 1;
     char *message = NULL;
     size_t len = 0;
-    char *value = rocksdb_get_cf(el->db, el->ro_scan, el->cf[ELOG_CF_DEFAULT], NEXT_TOPIC_KEY,
+    char *value = rocksdb_get_cf(el->db, el->ro_point, el->cf[ELOG_CF_DEFAULT], NEXT_TOPIC_KEY,
                                  sizeof NEXT_TOPIC_KEY - 1, &len, &message);
     if (message != NULL)
         err = elog_store_error(message, "LOG-TOPICS-UNREAD");

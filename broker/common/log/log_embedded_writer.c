@@ -164,7 +164,6 @@ static void publish(elog *el, elog_segment *list, elog_commit *cm)
     sl_log_count(el->log, SL_LOG_STAT_APPENDED, (int64_t)records);
     sl_log_count(el->log, SL_LOG_STAT_APPENDED_BYTES, (int64_t)bytes);
     sl_log_count(el->log, SL_LOG_STAT_FAILED, (int64_t)failed);
-    sl_log_count(el->log, SL_LOG_STAT_COMMITS, 1);
 }
 
 /* Completes what is complete at the written end; the rest goes on with the commit. A segment may be
@@ -289,6 +288,7 @@ static bool commit_round(elog *el, uint64_t barrier, bool everything)
         fail_segments(el, list, err);
     } else {
         elog_offsets_written(el, true);
+        sl_log_count(el->log, SL_LOG_STAT_COMMITS, wrote);
         publish(el, list, cm);
         look_at_space(el, cm->bytes);
         pass_on(el, list, cm);

@@ -62,10 +62,7 @@ static sl_log_topic *open_topic(log_fx *fx, const char *name, uint16_t partition
 
 static void run(log_fx *fx)
 {
-    elog *el = elog_of(fx->log);
-    pthread_mutex_lock(&el->retention_lock);
-    elog_retention_run(el);
-    pthread_mutex_unlock(&el->retention_lock);
+    elog_retention_run(elog_of(fx->log));
 }
 
 /* Records of 10 kB. */
