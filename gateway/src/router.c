@@ -21,6 +21,7 @@
 #define RATE_MAX        1000000000
 #define MAX_FILTERS     100000 /* distinct; connection limits bound it earlier */
 #define SCRATCH_INITIAL 16
+#define CACHE_BYTES     (256ull << 20) /* topics and payloads in the cache; one message always */
 
 typedef enum listener_kind { LIVE, DURABLE, PRIME } listener_kind;
 
@@ -75,7 +76,8 @@ struct sl_router {
     sl_list pendings; /* for router_free */
     sl_map *last;     /* topic -> cached */
     sl_list lru;      /* of cached */
-    listener **hits;  /* scratch of one deliver */
+    uint64_t cache_bytes;
+    listener **hits; /* scratch of one deliver */
     size_t hits_cap;
     uint64_t next_id;
     uint64_t next_seq;
@@ -150,8 +152,14 @@ static void listener_free(sl_router *rt, listener *ln)
         filter_free(rt, entry);
 }
 
+static uint64_t cache_cost(const sl_message *msg)
+{
+    return msg->topic.len + msg->payload.len;
+}
+
 static void cached_free(sl_router *rt, cached *ce)
 {
+    rt->cache_bytes -= cache_cost(ce->msg);
     sl_map_remove(rt->last, ce->msg->topic);
     sl_list_remove(&ce->node);
     sl_message_unref(&ce->msg);
@@ -326,22 +334,23 @@ static void sweep_dead(sl_router *rt)
 
 /* ---- cache ---- */
 
+static void evict_least_used(sl_router *rt)
+{
+    cached_free(rt, SL_CONTAINER(sl_list_first(&rt->lru), cached, node));
+    BUMP(rt->evictions, 1);
+}
+
 static void cache_store(sl_router *rt, sl_message *msg)
 {
     cached *ce = sl_map_get(rt->last, msg->topic);
-    if (ce != NULL) {
-        sl_message_unref(&ce->msg);
-        ce->msg = sl_message_ref(msg);
-        sl_list_remove(&ce->node);
-        sl_list_push_back(&rt->lru, &ce->node);
-        return;
-    }
-    if (sl_map_count(rt->last) >= rt->opt.cache_size) {
-        cached_free(rt, SL_CONTAINER(sl_list_first(&rt->lru), cached, node));
-        BUMP(rt->evictions, 1);
-    }
+    if (ce != NULL)
+        cached_free(rt, ce);
+    while (!sl_list_is_empty(&rt->lru) && (sl_map_count(rt->last) >= rt->opt.cache_size ||
+                                           rt->cache_bytes + cache_cost(msg) > CACHE_BYTES))
+        evict_least_used(rt);
     ce = sl_calloc(1, sizeof *ce);
     ce->msg = sl_message_ref(msg);
+    rt->cache_bytes += cache_cost(msg);
     sl_err err = sl_map_put(rt->last, msg->topic, ce, NULL);
     SL_ASSERT(err == SL_OK);
     sl_list_push_back(&rt->lru, &ce->node);

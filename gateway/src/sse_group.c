@@ -10,7 +10,9 @@
 #include "base/logger.h"
 #include "sse_int.h"
 
-#define HANDOFF_MESSAGES 8192u /* on the way to the front; then the newest are dropped */
+/* On the way to the front, per group; then the newest are dropped. */
+#define HANDOFF_MESSAGES 8192u
+#define HANDOFF_BYTES    (64u << 20) /* of payload; one message always */
 
 struct sse_group {
     sl_sse *sse;
@@ -27,8 +29,10 @@ struct sse_group {
     sl_message **outbox; /* owned; holds references */
     uint32_t out_len, out_cap;
     uint64_t out_dropped;
+    uint64_t out_bytes;
     // both
     _Atomic uint32_t on_the_way; /* messages posted and not yet taken by the front */
+    _Atomic uint64_t bytes_on_the_way;
 };
 
 typedef struct batch {
@@ -36,6 +40,7 @@ typedef struct batch {
     sse_group *group;
     sl_message **msgs; /* owned; holds references */
     uint32_t count;
+    uint64_t bytes;
     uint64_t dropped;
 } batch;
 
@@ -75,6 +80,7 @@ static void on_batch(sl_mail *mail)
     batch *bt = SL_CONTAINER(mail, batch, mail);
     sse_group *gr = bt->group;
     atomic_fetch_sub_explicit(&gr->on_the_way, bt->count, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&gr->bytes_on_the_way, bt->bytes, memory_order_relaxed);
     for (sl_node *node = sl_list_first(&gr->conns); node != NULL;
          node = sl_list_next(&gr->conns, node)) {
         sse_conn *cn = SL_CONTAINER(node, sse_conn, gnode);
@@ -94,10 +100,12 @@ static void flush_group(sse_group *gr)
     bt->group = gr;
     bt->msgs = gr->outbox;
     bt->count = gr->out_len;
+    bt->bytes = gr->out_bytes;
     bt->dropped = gr->out_dropped;
     gr->outbox = NULL;
     gr->out_len = gr->out_cap = 0;
-    gr->out_dropped = 0;
+    gr->out_dropped = gr->out_bytes = 0;
+    atomic_fetch_add_explicit(&gr->bytes_on_the_way, bt->bytes, memory_order_relaxed);
     atomic_fetch_add_explicit(&gr->on_the_way, bt->count, memory_order_relaxed);
     if (!sl_loop_post(gr->sse->opt.front, &bt->mail))
         free_batch(bt); // the front has ended: there is nobody to read it
@@ -110,17 +118,25 @@ static void on_turn_end(void *arg)
         flush_group(SL_CONTAINER(node, sse_group, dirty_node));
 }
 
+static bool handoff_is_full(const sse_group *gr, const sl_message *msg)
+{
+    uint32_t count = atomic_load_explicit(&gr->on_the_way, memory_order_relaxed) + gr->out_len;
+    uint64_t bytes =
+        atomic_load_explicit(&gr->bytes_on_the_way, memory_order_relaxed) + gr->out_bytes;
+    return count >= HANDOFF_MESSAGES || (count > 0 && bytes + msg->payload.len > HANDOFF_BYTES);
+}
+
 /* The live listener. */
 static void on_live(void *arg, sl_message *msg)
 {
     sse_group *gr = arg;
     if (!sl_node_is_linked(&gr->dirty_node))
         sl_list_push_back(&gr->sse->dirty, &gr->dirty_node);
-    uint32_t waiting = atomic_load_explicit(&gr->on_the_way, memory_order_relaxed) + gr->out_len;
-    if (waiting >= HANDOFF_MESSAGES) {
+    if (handoff_is_full(gr, msg)) {
         gr->out_dropped++;
         return;
     }
+    gr->out_bytes += msg->payload.len;
     if (gr->out_len == gr->out_cap) {
         gr->out_cap = gr->out_cap == 0 ? 16 : gr->out_cap * 2;
         gr->outbox = sl_realloc(gr->outbox, gr->out_cap * sizeof(sl_message *));

@@ -213,6 +213,27 @@ static void test_router_cache_is_bounded_and_drops_the_least_used(void **state)
     end(fx);
 }
 
+static void test_router_cache_is_bounded_in_bytes(void **state)
+{
+    (void)state;
+    fixture *fx = begin(0, 1000);
+    live_on(fx, "#", 0);
+    size_t len = 30u << 20;
+    sl_rbuf *rb = sl_rbuf_new(len);
+    memset(rb->data, 'x', len);
+    static const char topics[] = "abcdefghijkl";
+    for (int i = 0; i < 12; i++) { // 360 MB of payload, of one buffer: only the sum counts
+        sl_mqtt_publish pb = {.topic = sl_slice_of(topics + i, 1),
+                              .payload = sl_slice_of(rb->data, len)};
+        sl_message *msg = sl_message_new(&pb, rb, 1);
+        sl_router_deliver(fx->rt, &msg, (sl_delivery){0});
+    }
+    assert_int_equal(stats(fx).cached, 8); // of 256 MB
+    assert_int_equal(stats(fx).cache_evictions, 4);
+    sl_rbuf_unref(&rb);
+    end(fx);
+}
+
 static void test_router_cache_lookup_is_in_order_of_receipt(void **state)
 {
     (void)state;
@@ -308,6 +329,7 @@ int main(void)
         cmocka_unit_test(test_router_rate_limit_touches_live_listeners_only),
         cmocka_unit_test(test_router_hash_does_not_match_dollar_topics),
         cmocka_unit_test(test_router_cache_is_bounded_and_drops_the_least_used),
+        cmocka_unit_test(test_router_cache_is_bounded_in_bytes),
         cmocka_unit_test(test_router_cache_lookup_is_in_order_of_receipt),
         cmocka_unit_test(test_router_listener_may_leave_while_messages_are_handed_out),
         cmocka_unit_test(test_router_tells_changes_of_filters_once_per_turn),
