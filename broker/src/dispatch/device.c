@@ -26,7 +26,8 @@
 #define KEEP_DETACHED_MS 300000
 
 static void take_acks(sl_device_loop *dl);
-static sl_err give_ack(sl_device_loop *dl, device *dv, uint16_t packet_id, uint8_t kind);
+static sl_err give_acks(sl_device_loop *dl, device *dv, const uint16_t *packet_ids, size_t count,
+                        uint8_t kind);
 static void take_clears(sl_device_loop *dl);
 
 void sl_device_count(sl_device_loop *dl, unsigned stat, int64_t delta)
@@ -150,7 +151,7 @@ void sl_device_hand_out(sl_device_loop *dl, device *dv, const sl_inbox_entry *en
     if (sl_out_msg_init(&msg, en->packet, body, en->time_ms) != SL_OK) {
         // A damaged row would block its box for ever.
         sl_device_count(dl, SL_BS_DROP_DAMAGED, 1);
-        if (give_ack(dl, dv, en->packet_id, SL_DEVICE_REMOVE) != SL_OK)
+        if (give_acks(dl, dv, &en->packet_id, 1, SL_DEVICE_REMOVE) != SL_OK)
             sl_warn(SL_C_INBOX, "DAMAGED-ROW-STAYS", SL_B("client", sl_device_id(dv)),
                     SL_U("packet_id", en->packet_id));
         return;
@@ -487,15 +488,16 @@ struct sl_device_acks {
     ack_item *items; /* owned */
 };
 
-static sl_err give_ack(sl_device_loop *dl, device *dv, uint16_t packet_id, uint8_t kind)
+static sl_err give_acks(sl_device_loop *dl, device *dv, const uint16_t *packet_ids, size_t count,
+                        uint8_t kind)
 {
     op_ref *ref = sl_device_new_ref(dv);
-    ref->packet_id = packet_id;
+    ref->packet_id = packet_ids[0];
     sl_err err = kind == SL_DEVICE_PUBREC
-                     ? sl_inbox_mark_pubrel(dl->inbox, sl_device_id(dv), dv->generation, packet_id,
-                                            (uintptr_t)ref)
-                     : sl_inbox_remove(dl->inbox, sl_device_id(dv), dv->generation, packet_id,
-                                       (uintptr_t)ref);
+                     ? sl_inbox_mark_pubrel(dl->inbox, sl_device_id(dv), dv->generation,
+                                            packet_ids[0], (uintptr_t)ref)
+                     : sl_inbox_remove(dl->inbox, sl_device_id(dv), dv->generation, packet_ids,
+                                       count, (uintptr_t)ref);
     if (err != SL_OK)
         sl_device_free_ref(ref);
     return err;
@@ -513,7 +515,7 @@ static void take_acks(sl_device_loop *dl)
 {
     while (dl->acks != NULL) {
         pending_ack *pa = dl->acks;
-        sl_err err = give_ack(dl, pa->dv, pa->packet_id, pa->kind);
+        sl_err err = give_acks(dl, pa->dv, &pa->packet_id, 1, pa->kind);
         if (err == SL_EAGAIN)
             return;
         dl->acks = pa->next;
@@ -523,33 +525,58 @@ static void take_acks(sl_device_loop *dl)
     }
 }
 
-static void on_ack(sl_device_loop *dl, const ack_item *it)
+/* The inbox could not take them: later, in order. Bounded by the windows of the clients. */
+static void keep_acks(sl_device_loop *dl, device *dv, const uint16_t *packet_ids, size_t count,
+                      uint8_t kind)
 {
-    device *dv = sl_imap_get(dl->by_index, it->index);
-    if (dv == NULL || dv->session_id != it->session_id)
-        return; // of an older connection: the rows are sent again
-    if (it->kind == SL_DEVICE_REMOVE)
-        free_slot(dv);
-    sl_err err = dl->acks != NULL ? SL_EAGAIN : give_ack(dl, dv, it->packet_id, it->kind);
-    if (err == SL_EAGAIN) { // bounded by the windows of the clients
+    for (size_t i = 0; i < count; i++) {
         pending_ack *pa = sl_calloc(1, sizeof(*pa));
-        *pa = (pending_ack){.dv = dv, .packet_id = it->packet_id, .kind = it->kind};
+        *pa = (pending_ack){.dv = dv, .packet_id = packet_ids[i], .kind = kind};
         if (dl->acks_last != NULL)
             dl->acks_last->next = pa;
         else
             dl->acks = pa;
         dl->acks_last = pa;
-    } else if (err != SL_OK) {
-        sl_error(SL_C_INBOX, "INBOX-NOT-WRITTEN", SL_B("client", sl_device_id(dv)), SL_E(err));
     }
+}
+
+/* A run of answers of one client and kind. */
+static void on_ack_run(sl_device_loop *dl, const ack_item *first, const uint16_t *packet_ids,
+                       size_t count)
+{
+    device *dv = sl_imap_get(dl->by_index, first->index);
+    if (dv == NULL || dv->session_id != first->session_id)
+        return; // of an older connection: the rows are sent again
+    for (size_t i = 0; first->kind == SL_DEVICE_REMOVE && i < count; i++)
+        free_slot(dv);
+    sl_err err = dl->acks != NULL ? SL_EAGAIN : give_acks(dl, dv, packet_ids, count, first->kind);
+    if (err == SL_EAGAIN)
+        keep_acks(dl, dv, packet_ids, count, first->kind);
+    else if (err != SL_OK)
+        sl_error(SL_C_INBOX, "INBOX-NOT-WRITTEN", SL_B("client", sl_device_id(dv)), SL_E(err));
     sl_device_pump(dl, dv);
 }
+
+static bool is_same_run(const ack_item *left, const ack_item *right)
+{
+    return left->kind == SL_DEVICE_REMOVE && right->kind == SL_DEVICE_REMOVE &&
+           left->index == right->index && left->session_id == right->session_id;
+}
+
+#define ACK_RUN_MAX 512
 
 static void on_acks(sl_mail *mail)
 {
     struct sl_device_acks *da = SL_CONTAINER(mail, struct sl_device_acks, mail);
-    for (uint32_t i = 0; i < da->count; i++)
-        on_ack(da->dl, &da->items[i]);
+    uint16_t ids[ACK_RUN_MAX];
+    for (uint32_t i = 0; i < da->count;) {
+        const ack_item *first = &da->items[i];
+        size_t count = 0;
+        do {
+            ids[count++] = da->items[i++].packet_id;
+        } while (i < da->count && count < ACK_RUN_MAX && is_same_run(first, &da->items[i]));
+        on_ack_run(da->dl, first, ids, count);
+    }
     sl_free(da->items);
     sl_free(da);
 }

@@ -43,7 +43,7 @@ static void count_done(sl_inbox *ib, const sl_inbox_done *done)
         stat_add(ib, SL_INBOX_STAT_REPAIRED, done->repaired);
         break;
     case SL_INBOX_OP_REMOVE:
-        stat_add(ib, SL_INBOX_STAT_REMOVED, done->err == SL_OK);
+        stat_add(ib, SL_INBOX_STAT_REMOVED, done->removed);
         break;
     case SL_INBOX_OP_ADD_DURABLE:
     case SL_INBOX_OP_MARK_PUBREL:
@@ -153,13 +153,16 @@ sl_err sl_inbox_read(sl_inbox *ib, sl_slice client, uint64_t generation, uint64_
     return ib->ops->read(ib->self, client, generation, after_row, max_rows, max_bytes, token);
 }
 
-sl_err sl_inbox_remove(sl_inbox *ib, sl_slice client, uint64_t generation, uint16_t packet_id,
-                       uint64_t token)
+sl_err sl_inbox_remove(sl_inbox *ib, sl_slice client, uint64_t generation,
+                       const uint16_t *packet_ids, size_t count, uint64_t token)
 {
     SL_CHECK(ib, INBOX_MAGIC);
-    if (!is_client(client) || generation == 0 || packet_id == 0)
+    if (!is_client(client) || generation == 0 || count == 0 || count > SL_INBOX_MAX_ROWS)
         return SL_EINVAL;
-    return ib->ops->remove(ib->self, client, generation, packet_id, token);
+    for (size_t i = 0; i < count; i++)
+        if (packet_ids[i] == 0)
+            return SL_EINVAL;
+    return ib->ops->remove(ib->self, client, generation, packet_ids, count, token);
 }
 
 sl_err sl_inbox_mark_pubrel(sl_inbox *ib, sl_slice client, uint64_t generation, uint16_t packet_id,

@@ -112,6 +112,8 @@ typedef struct sl_inbox_done {
     sl_rbuf *body;   /* NULL when no entry has a packet */
     bool more;       /* there are rows behind the last entry */
 
+    size_t removed; /* remove: rows taken off */
+
     /* read and count */
     size_t count; /* rows in the box */
 } sl_inbox_done;
@@ -191,10 +193,11 @@ SL_MUST_USE sl_err sl_inbox_add(sl_inbox *ib, sl_slice client, uint64_t generati
 SL_MUST_USE sl_err sl_inbox_read(sl_inbox *ib, sl_slice client, uint64_t generation,
                                  uint64_t after_row, size_t max_rows, size_t max_bytes,
                                  uint64_t token);
-/** The client acknowledged packet_id for good (PUBACK, PUBCOMP, PUBREC with an error). Completes
- * when written. */
+/** The client acknowledged these packet ids for good (PUBACK, PUBCOMP, PUBREC with an error): all
+ * or none. Ids that are not in the box, or here twice, do no harm; SL_ENOTFOUND when none is in it.
+ * Completes when written. SL_EINVAL: count 0 or over SL_INBOX_MAX_ROWS, an id 0. */
 SL_MUST_USE sl_err sl_inbox_remove(sl_inbox *ib, sl_slice client, uint64_t generation,
-                                   uint16_t packet_id, uint64_t token);
+                                   const uint16_t *packet_ids, size_t count, uint64_t token);
 /** PUBREC: the row becomes a PUBREL marker that keeps its place, id and expiry. Completes when that
  * is durable; only then may PUBREL be sent. Marking twice is the same as once. */
 SL_MUST_USE sl_err sl_inbox_mark_pubrel(sl_inbox *ib, sl_slice client, uint64_t generation,
@@ -222,8 +225,8 @@ typedef struct sl_inbox_ops {
                   size_t count, size_t limit, uint64_t token);
     sl_err (*read)(void *self, sl_slice client, uint64_t generation, uint64_t after_row,
                    size_t max_rows, size_t max_bytes, uint64_t token);
-    sl_err (*remove)(void *self, sl_slice client, uint64_t generation, uint16_t packet_id,
-                     uint64_t token);
+    sl_err (*remove)(void *self, sl_slice client, uint64_t generation, const uint16_t *packet_ids,
+                     size_t count, uint64_t token);
     sl_err (*mark_pubrel)(void *self, sl_slice client, uint64_t generation, uint16_t packet_id,
                           uint64_t token);
     sl_err (*clear)(void *self, sl_slice client, uint64_t new_generation, uint64_t token);

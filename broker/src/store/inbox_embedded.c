@@ -7,6 +7,7 @@
  */
 #include "store/inbox_embedded_int.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -226,6 +227,8 @@ static sl_inbox_done done_of(const inbox_task *tk)
         done.evicted = tk->evicted;
         done.durable_follows = tk->peer != NULL;
     }
+    if (tk->op == SL_INBOX_OP_REMOVE && tk->err == SL_OK)
+        done.removed = tk->removed;
     if (tk->op == SL_INBOX_OP_COUNT)
         done.count = tk->bx->rows.count;
     return done;
@@ -469,29 +472,64 @@ static sl_err answer(inbox_embedded *ad, inbox_box *bx, sl_inbox_op op, uint64_t
     return SL_OK;
 }
 
-static sl_err embedded_remove(void *self, sl_slice client, uint64_t generation, uint16_t packet_id,
-                              uint64_t token)
+static int compare_rows(const void *left, const void *right)
+{
+    uint64_t lt = *(const uint64_t *)left, rt = *(const uint64_t *)right;
+    return lt < rt ? -1 : lt > rt;
+}
+
+/* The live rows of these ids, ascending, each once. */
+static size_t find_rows(const inbox_box *bx, const uint16_t *packet_ids, size_t count,
+                        uint64_t *rows)
+{
+    size_t found = 0, kept = 0;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t row = inbox_rows_find(&bx->rows, bx->last_row, packet_ids[i]);
+        if (row != 0)
+            rows[found++] = row;
+    }
+    qsort(rows, found, sizeof(*rows), compare_rows);
+    for (size_t i = 0; i < found; i++)
+        if (kept == 0 || rows[kept - 1] != rows[i])
+            rows[kept++] = rows[i];
+    return kept;
+}
+
+static sl_err remove_rows(inbox_embedded *ad, inbox_box *bx, const uint64_t *rows, size_t count,
+                          uint64_t token)
+{
+    inbox_meta meta = inbox_box_meta(bx);
+    meta.count -= (uint32_t)count;
+    inbox_batch_begin(ad, bx->client, count + 1);
+    for (size_t i = 0; i < count; i++) {
+        if (meta.first_row == rows[i])
+            meta.first_row = inbox_rows_next(&bx->rows, rows[i]);
+        inbox_batch_drop_row(ad, bx->client, rows[i]);
+    }
+    inbox_batch_put_meta(ad, bx->client, &meta);
+    inbox_task *tk = inbox_task_new(bx, SL_INBOX_OP_REMOVE, token, 0);
+    tk->removed = count;
+    sl_err err = inbox_task_write(ad, tk, INBOX_WRITE_DELETES_WILL_DO);
+    for (size_t i = 0; err == SL_OK && i < count; i++)
+        inbox_rows_remove(&bx->rows, rows[i]);
+    return err;
+}
+
+static sl_err embedded_remove(void *self, sl_slice client, uint64_t generation,
+                              const uint16_t *packet_ids, size_t count, uint64_t token)
 {
     inbox_embedded *ad = self;
     inbox_box *bx;
     sl_err err = inbox_get_box(ad, client, &bx);
     if (err != SL_OK)
         return err;
-    uint64_t row =
-        generation == bx->generation ? inbox_rows_find(&bx->rows, bx->last_row, packet_id) : 0;
-    if (row == 0)
-        return answer(ad, bx, SL_INBOX_OP_REMOVE, token, SL_ENOTFOUND);
-    inbox_meta meta = inbox_box_meta(bx);
-    meta.count--;
-    if (meta.first_row == row)
-        meta.first_row = inbox_rows_next(&bx->rows, row);
-    inbox_batch_begin(ad, client, 2);
-    inbox_batch_drop_row(ad, client, row);
-    inbox_batch_put_meta(ad, client, &meta);
-    err = inbox_task_write(ad, inbox_task_new(bx, SL_INBOX_OP_REMOVE, token, 0),
-                           INBOX_WRITE_DELETES_WILL_DO);
-    if (err == SL_OK)
-        inbox_rows_remove(&bx->rows, row);
+    uint64_t *rows = sl_alloc(count * sizeof(*rows));
+    size_t found = generation == bx->generation ? find_rows(bx, packet_ids, count, rows) : 0;
+    if (found == 0)
+        err = answer(ad, bx, SL_INBOX_OP_REMOVE, token, SL_ENOTFOUND);
+    else
+        err = remove_rows(ad, bx, rows, found, token);
+    sl_free(rows);
     return err;
 }
 

@@ -32,7 +32,8 @@ typedef struct inbox_task {
     uint64_t after_row;
     size_t max_rows;
     size_t max_bytes;
-    bool is_void; /* of an older generation, or of a box that was just emptied */
+    size_t removed; /* remove: rows */
+    bool is_void;   /* of an older generation, or of a box that was just emptied */
 
     /* add; its sync is a task of its own that must not complete before it */
     struct inbox_task *peer; /* add: its sync; sync: its add while that is open; or NULL */

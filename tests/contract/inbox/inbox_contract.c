@@ -228,6 +228,30 @@ static void test_mark_pubrel_keeps_place_and_outlives_the_message(void **state)
     harness_close(&hs);
 }
 
+static void test_remove_takes_many_ids_at_once(void **state)
+{
+    (void)state;
+    inbox_harness hs;
+    harness_open(&hs, the_factory, 100);
+    for (uint64_t i = 1; i <= 6; i++)
+        add_one(&hs, "dev", i, 1);
+    const uint16_t ids[] = {5, 1, 1, 40000, 2}; /* not in order, twice, and one that is not there */
+    const sl_inbox_done *done = harness_remove_many(&hs, "dev", 1, ids, 5);
+    SL_TEST_OK(done->err);
+    assert_int_equal(done->removed, 3);
+    SL_TEST_ERR(harness_remove_many(&hs, "dev", 1, ids, 5)->err, SL_ENOTFOUND);
+    harness_reopen(&hs);
+    const sl_inbox_done *read = harness_read(&hs, "dev", 1, 0, 10, 1000);
+    assert_int_equal(read->entry_count, 3);
+    assert_int_equal(read->entries[0].packet_id, 3);
+    assert_int_equal(read->entries[1].packet_id, 4);
+    assert_int_equal(read->entries[2].packet_id, 6);
+    const uint16_t rest[] = {3, 4, 6};
+    SL_TEST_OK(harness_remove_many(&hs, "dev", 1, rest, 3)->err);
+    assert_int_equal(harness_count(&hs, "dev"), 0);
+    harness_close(&hs);
+}
+
 static void test_read_removes_expired_rows_whatever_their_number(void **state)
 {
     (void)state;
@@ -371,7 +395,7 @@ static void test_bad_arguments_are_refused(void **state)
     SL_TEST_ERR(sl_inbox_add(hs.ib, dev, 1, &row, 1, 0, 1), SL_EINVAL);
     SL_TEST_ERR(sl_inbox_read(hs.ib, dev, 1, 0, 0, 100, 1), SL_EINVAL);
     SL_TEST_ERR(sl_inbox_read(hs.ib, dev, 0, 0, 1, 100, 1), SL_EINVAL);
-    SL_TEST_ERR(sl_inbox_remove(hs.ib, dev, 1, 0, 1), SL_EINVAL);
+    SL_TEST_ERR(sl_inbox_remove(hs.ib, dev, 1, (uint16_t[]){0}, 1, 1), SL_EINVAL);
     SL_TEST_ERR(sl_inbox_mark_pubrel(hs.ib, dev, 1, 0, 1), SL_EINVAL);
     assert_int_equal(hs.count, 0);
     harness_close(&hs);
@@ -463,7 +487,7 @@ static void test_packet_ids_wrap_and_skip_what_is_in_the_box(void **state)
                 continue;
             token = hs.next_token++;
             sl_err err;
-            while ((err = sl_inbox_remove(hs.ib, dev, 1, assigned[i].packet_id, token)) ==
+            while ((err = sl_inbox_remove(hs.ib, dev, 1, &assigned[i].packet_id, 1, token)) ==
                    SL_EAGAIN)
                 harness_turn(&hs);
             SL_TEST_OK(err);
@@ -644,6 +668,7 @@ int inbox_contract_run(const inbox_factory *factory)
         cmocka_unit_test(test_add_at_the_limit_evicts_the_oldest),
         cmocka_unit_test(test_add_of_qos2_completes_again_when_durable),
         cmocka_unit_test(test_remove_takes_one_row_once),
+        cmocka_unit_test(test_remove_takes_many_ids_at_once),
         cmocka_unit_test(test_mark_pubrel_keeps_place_and_outlives_the_message),
         cmocka_unit_test(test_read_removes_expired_rows_whatever_their_number),
         cmocka_unit_test(test_read_goes_on_behind_a_row),

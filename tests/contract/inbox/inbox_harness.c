@@ -187,12 +187,18 @@ const sl_inbox_done *harness_read(inbox_harness *hs, const char *client, uint64_
     return harness_read_slice(hs, sl_slice_str(client), generation, after_row, max_rows, max_bytes);
 }
 
+const sl_inbox_done *harness_remove_many(inbox_harness *hs, const char *client, uint64_t generation,
+                                         const uint16_t *ids, size_t count)
+{
+    uint64_t token = hs->next_token++;
+    SL_TEST_OK(sl_inbox_remove(hs->ib, sl_slice_str(client), generation, ids, count, token));
+    return harness_wait(hs, SL_INBOX_OP_REMOVE, token);
+}
+
 sl_err harness_remove(inbox_harness *hs, const char *client, uint64_t generation,
                       uint16_t packet_id)
 {
-    uint64_t token = hs->next_token++;
-    SL_TEST_OK(sl_inbox_remove(hs->ib, sl_slice_str(client), generation, packet_id, token));
-    return harness_wait(hs, SL_INBOX_OP_REMOVE, token)->err;
+    return harness_remove_many(hs, client, generation, &packet_id, 1)->err;
 }
 
 sl_err harness_mark(inbox_harness *hs, const char *client, uint64_t generation, uint16_t packet_id)

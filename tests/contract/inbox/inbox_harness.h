@@ -64,6 +64,8 @@ const sl_inbox_done *harness_read(inbox_harness *hs, const char *client, uint64_
                                   uint64_t after_row, size_t max_rows, size_t max_bytes);
 const sl_inbox_done *harness_read_slice(inbox_harness *hs, sl_slice client, uint64_t generation,
                                         uint64_t after_row, size_t max_rows, size_t max_bytes);
+const sl_inbox_done *harness_remove_many(inbox_harness *hs, const char *client, uint64_t generation,
+                                         const uint16_t *ids, size_t count);
 sl_err harness_remove(inbox_harness *hs, const char *client, uint64_t generation,
                       uint16_t packet_id);
 sl_err harness_mark(inbox_harness *hs, const char *client, uint64_t generation, uint16_t packet_id);

@@ -120,8 +120,8 @@ static void test_a_full_queue_changes_nothing(void **state)
     assert_int_equal(fx.first[0].packet_id, 1);
     assert_int_equal(last(&fx)->dropped, 0);
     fake_kv_refuse(SL_EAGAIN, 1, false);
-    SL_TEST_ERR(sl_inbox_remove(fx.ib, sl_slice_str("dev"), 1, 1, 3), SL_EAGAIN);
-    SL_TEST_OK(sl_inbox_remove(fx.ib, sl_slice_str("dev"), 1, 1, 4));
+    SL_TEST_ERR(sl_inbox_remove(fx.ib, sl_slice_str("dev"), 1, (uint16_t[]){1}, 1, 3), SL_EAGAIN);
+    SL_TEST_OK(sl_inbox_remove(fx.ib, sl_slice_str("dev"), 1, (uint16_t[]){1}, 1, 4));
     settle(&fx);
     SL_TEST_OK(last(&fx)->err);
     close_fixture(&fx);
@@ -136,7 +136,7 @@ static void test_a_failed_add_is_taken_when_it_comes_again(void **state)
     settle(&fx);
     SL_TEST_OK(add(&fx, "dev", 2, 2, 2));
     SL_TEST_ERR(add(&fx, "dev", 3, 1, 3), SL_EAGAIN); /* no gap can come of it */
-    SL_TEST_OK(sl_inbox_remove(fx.ib, sl_slice_str("dev"), 1, 1, 4));
+    SL_TEST_OK(sl_inbox_remove(fx.ib, sl_slice_str("dev"), 1, (uint16_t[]){1}, 1, 4));
     SL_TEST_OK(read_all(&fx, "dev", 5));
     /* add, its sync, remove */
     assert_int_equal(fake_kv_pending(), 3);
@@ -225,7 +225,7 @@ static void test_without_space_acknowledged_rows_still_go(void **state)
     size_t rows = fake_kv_rows();
     fake_kv_refuse(SL_ENOSPC, 1000, true);
     SL_TEST_ERR(add(&fx, "dev", 3, 1, 3), SL_ENOSPC);
-    SL_TEST_OK(sl_inbox_remove(fx.ib, sl_slice_str("dev"), 1, 1, 4));
+    SL_TEST_OK(sl_inbox_remove(fx.ib, sl_slice_str("dev"), 1, (uint16_t[]){1}, 1, 4));
     settle(&fx);
     assert_int_equal(fake_kv_rows(), rows - 1);
     /* After a restart the counters are too high; a read puts that right, without space too. */
@@ -360,12 +360,12 @@ static void test_one_load_of_a_full_box_is_one_short_scan(void **state)
     assert_int_equal(fake_kv_scans(), scans + 1);
     settle(&fx);
     /* With a hole the rows are looked through once. */
-    SL_TEST_OK(sl_inbox_remove(fx.ib, sl_slice_str("dev"), 1, 50, 3));
+    SL_TEST_OK(sl_inbox_remove(fx.ib, sl_slice_str("dev"), 1, (uint16_t[]){50}, 1, 3));
     settle(&fx);
     sl_inbox_close(&fx.ib);
     open_again(&fx, 10);
     scans = fake_kv_scans();
-    SL_TEST_OK(sl_inbox_remove(fx.ib, sl_slice_str("dev"), 1, 50, 4));
+    SL_TEST_OK(sl_inbox_remove(fx.ib, sl_slice_str("dev"), 1, (uint16_t[]){50}, 1, 4));
     assert_int_equal(fake_kv_scans(), scans + 2);
     settle(&fx);
     SL_TEST_ERR(last(&fx)->err, SL_ENOTFOUND);
@@ -414,7 +414,7 @@ static void test_a_read_leaves_out_what_was_acknowledged_meanwhile(void **state)
         settle(&fx);
     }
     SL_TEST_OK(read_all(&fx, "dev", 10));
-    SL_TEST_OK(sl_inbox_remove(fx.ib, sl_slice_str("dev"), 1, 2, 11));
+    SL_TEST_OK(sl_inbox_remove(fx.ib, sl_slice_str("dev"), 1, (uint16_t[]){2}, 1, 11));
     sl_inbox_drain(fx.ib); /* the store has all three still */
     assert_int_equal(last(&fx)->token, 10);
     assert_int_equal(last(&fx)->entry_count, 2);
