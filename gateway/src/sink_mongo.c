@@ -19,7 +19,7 @@
 #define APP_NAME         "sluice-gateway"
 #define DUPLICATE_KEY    11000
 #define TOO_LARGE        10334
-#define BUDGET_SHARE     7 /* socket time-out as a part of the budget: a write and its retry fit */
+#define BUDGET_SHARE     4 /* socket time-out as a part of the budget: two tries fit */
 #define SOCKET_MIN_MS    500
 #define SOCKET_MAX_MS    10000
 #define SOCKET_DEFAULT   5000
@@ -358,7 +358,7 @@ static int32_t set_timeouts(mongoc_uri_t *uri, sl_dur_ms budget)
         socket = SOCKET_MAX_MS;
     set_default(uri, MONGOC_URI_SOCKETTIMEOUTMS, (int32_t)socket);
     set_default(uri, MONGOC_URI_CONNECTTIMEOUTMS, (int32_t)socket / 2);
-    set_default(uri, MONGOC_URI_SERVERSELECTIONTIMEOUTMS, (int32_t)(socket * 3 / 4));
+    set_default(uri, MONGOC_URI_SERVERSELECTIONTIMEOUTMS, (int32_t)socket / 2);
     set_default(uri, MONGOC_URI_HEARTBEATFREQUENCYMS, HEARTBEAT_MS);
     return mongoc_uri_get_option_as_int32(uri, MONGOC_URI_SOCKETTIMEOUTMS, (int32_t)socket);
 }

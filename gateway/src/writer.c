@@ -142,6 +142,7 @@ static void init_lane(sl_writer *w, size_t index)
     ln->target = w->cf.targets[index];
     ln->sink_target = (sl_sink_target){ln->target.database, ln->target.collection};
     ln->state = SL_SINK_STORED;
+    ln->batch_limit = w->cf.batch_size;
     sl_list_init(&ln->queue);
     sl_list_init(&ln->parked);
     pthread_mutex_init(&ln->lock, NULL);

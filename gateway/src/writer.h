@@ -63,8 +63,8 @@ typedef struct sl_writer_conf {
     uint32_t batch_size;      /* 1..100000 */
     uint32_t max_retries;     /* of a document the store refused for now */
     sl_dur_ms retry_delay_ms; /* doubles, at most 30 s */
-    sl_dur_ms max_unacked_ms; /* age at which a message goes to the dead letter; 0: max_retries of
-                                 failed attempts decide instead */
+    sl_dur_ms max_unacked_ms; /* how long a message waits for a store that stores nothing before it
+                                 goes to the dead letter; 0: max_retries failed tries decide */
     sl_dur_ms shutdown_timeout_ms;
     sl_id_strategy id_strategy;
     const char *id_field;
@@ -115,7 +115,7 @@ void sl_writer_free(sl_writer **w);
     X(WRITER_ID_MISSING, "mqtt_writer_id_missing", COUNTER,                                        \
       "Messages without a usable identifier field, inserted under a new identifier.")              \
     X(WRITER_CONFLICTS, "mqtt_writer_id_conflicts", COUNTER,                                       \
-      "Messages refused because their identifier belongs to another topic.")                      \
+      "Messages refused because their identifier belongs to another topic.")                       \
     X(WRITER_HELD, "mqtt_writer_held", GAUGE,                                                      \
       "1 while a configuration error of the store or an unwritable dead letter holds messages.")   \
     X(WRITER_BATCH_SECONDS, "mqtt_writer_batch_seconds", HISTOGRAM,                                \

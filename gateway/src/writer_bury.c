@@ -23,12 +23,21 @@ typedef struct group {
     sl_writer_entry *entry[GROUP_COUNT];
 } group;
 
+/* When the message is too old. A store that works through a backlog is slow, not away: what waits
+ * for its first try is counted from the last batch that was stored. */
+static sl_mono_ms expires_at(const sl_writer_lane *ln, const sl_writer_entry *en)
+{
+    sl_mono_ms since = en->arrived;
+    if (en->not_before == 0 && ln->progress > since)
+        since = ln->progress;
+    return since + ln->w->cf.max_unacked_ms;
+}
+
 static bool is_old(const sl_writer_lane *ln, const sl_writer_entry *en, sl_mono_ms now)
 {
-    sl_dur_ms max = ln->w->cf.max_unacked_ms;
-    if (max == 0 || ln->state == SL_SINK_CONFIG)
+    if (ln->w->cf.max_unacked_ms == 0 || ln->state == SL_SINK_CONFIG)
         return false;
-    return now - en->arrived >= max || sl_writer_is_down(ln, now);
+    return now >= expires_at(ln, en) || sl_writer_is_down(ln, now);
 }
 
 /* At stop, what only a configuration error holds is better left to the broker, which sends it
@@ -193,7 +202,7 @@ static sl_mono_ms next_due(const sl_writer_lane *ln, sl_mono_ms now)
             continue;
         const sl_writer_entry *en = SL_CONTAINER(oldest[i], const sl_writer_entry, node);
         if (cf->max_unacked_ms > 0)
-            soonest(&due, en->arrived + cf->max_unacked_ms);
+            soonest(&due, expires_at(ln, en));
         if (en->parked && cf->max_wait_ms > 0)
             soonest(&due, en->arrived + cf->max_wait_ms);
     }

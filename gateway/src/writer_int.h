@@ -58,10 +58,12 @@ typedef struct sl_writer_lane {
     size_t parked_qos0;
     size_t doomed;
     uint32_t failures;             /* in a row, of the store as a whole */
+    uint32_t batch_limit;          /* halved when a batch fails: a slow store needs smaller ones */
     sl_mono_ms not_before;         /* of the next batch */
     sl_mono_ms bury_not_before;    /* of the next dead letter, after one that failed */
     _Atomic sl_sink_outcome state; /* STORED, AWAY or CONFIG, as of the last batch or probe */
     sl_mono_ms away_since; /* of the first failure since the last successful batch; 0: none */
+    sl_mono_ms progress;   /* when the store last took a batch */
     char reason[SL_SINK_REASON_BYTES];
     _Atomic size_t queued; /* written under the lock, read by the figures */
     _Atomic int64_t bytes;

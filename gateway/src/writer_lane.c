@@ -206,8 +206,7 @@ static void batch_fini(batch *bt)
  * lane */
 static void pick(sl_writer_lane *ln, sl_mono_ms now, batch *bt, sl_mono_ms *due)
 {
-    const sl_writer_conf *cf = &ln->w->cf;
-    size_t room = ln->queued < cf->batch_size ? ln->queued : cf->batch_size;
+    size_t room = ln->queued < ln->batch_limit ? ln->queued : ln->batch_limit;
     bt->entry = sl_calloc(room + 1, sizeof *bt->entry);
     size_t bytes = 0;
     for (sl_node *node = sl_list_first(&ln->queue); node != NULL && bt->count < room;
@@ -438,6 +437,16 @@ static void judge_store(sl_writer_lane *ln, const sl_sink_result *trouble, sl_mo
         ln->away_since = now;
 }
 
+/* A batch that a slow store cannot finish within the adapter's time-out would fail for ever. */
+static void adapt_batch(sl_writer_lane *ln, const sl_sink_result *trouble)
+{
+    uint32_t max = ln->w->cf.batch_size;
+    if (trouble == NULL)
+        ln->batch_limit = ln->batch_limit > max / 2 ? max : ln->batch_limit * 2;
+    else if (ln->batch_limit > 1)
+        ln->batch_limit /= 2;
+}
+
 static void apply(sl_writer_lane *ln, batch *bt)
 {
     sl_writer *w = ln->w;
@@ -451,8 +460,11 @@ static void apply(sl_writer_lane *ln, batch *bt)
         apply_one(ln, bt->entry[i], &bt->res[bt->slot[i]]);
     const sl_sink_result *trouble = store_trouble(bt);
     judge_store(ln, trouble, sl_clock_mono(w->ck));
+    adapt_batch(ln, trouble);
     if (trouble == NULL || trouble->outcome != SL_SINK_AWAY)
         ln->away_since = 0;
+    if (trouble == NULL)
+        ln->progress = sl_clock_mono(w->ck);
     sl_writer_admit(ln);
     pthread_mutex_unlock(&ln->lock);
 }

@@ -101,6 +101,46 @@ static void test_writer_dead_letters_what_is_older_than_the_bound(void **state)
     assert_int_equal(rg->fake->doc_count, 0);
 }
 
+/* Backpressure is for the slow, the dead letter for the absent. */
+static void test_writer_slow_store_dead_letters_nothing(void **state)
+{
+    rig *rg = *state;
+    rg->cf.batch_size = 1;
+    rig_start(rg);
+    char text[64];
+    for (int i = 0; i < 100; i++)
+        rig_send(rg, "a", numbered(text, i));
+    for (int i = 0; i < 100; i++) {
+        sl_mono_ms due;
+        sl_clock_advance(&rg->ck, 1000); // a second for each
+        sl_writer_turn_lane(rg->w, 0, &due);
+        rig_keep(rg);
+    }
+    assert_int_equal(rg->fake->doc_count, 100);
+    assert_int_equal(peer_count_lines(rg->dead_path), 0);
+}
+
+/* A batch too large for the store's time-out is not tried again as it was. */
+static void test_writer_halves_the_batch_after_a_failure(void **state)
+{
+    rig *rg = *state;
+    fake_sink_rule(rg->fake, (fake_rule){.from = 1, .to = 3, .outcome = SL_SINK_AWAY});
+    rig_start(rg);
+    char text[64];
+    for (int i = 0; i < 1000; i++)
+        rig_send(rg, "a", numbered(text, i));
+    size_t sizes[8];
+    for (int i = 0; i < 8; i++) {
+        sl_mono_ms due;
+        assert_true(sl_writer_turn_lane(rg->w, 0, &due));
+        sizes[i] = rg->fake->last_batch;
+        sl_clock_advance(&rg->ck, 2000);
+    }
+    static const size_t want[] = {200, 100, 50, 25, 50, 100, 200, 200};
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(sizes[i], want[i]);
+}
+
 /* G19: a store that is down does not hold the broker's window, and so not the dashboards. */
 static void test_writer_does_not_hold_messages_for_a_store_that_is_down(void **state)
 {
@@ -396,6 +436,8 @@ int main(void)
         cmocka_unit_test(test_writer_survives_a_failure_of_any_call),
         RIG_TEST(test_writer_dead_letters_nothing_in_an_outage_of_ten_seconds),
         RIG_TEST(test_writer_dead_letters_what_is_older_than_the_bound),
+        RIG_TEST(test_writer_slow_store_dead_letters_nothing),
+        RIG_TEST(test_writer_halves_the_batch_after_a_failure),
         RIG_TEST(test_writer_does_not_hold_messages_for_a_store_that_is_down),
         RIG_TEST(test_writer_store_that_answers_and_takes_nothing_is_down),
         RIG_TEST(test_writer_without_age_bound_gives_up_after_its_retries),
