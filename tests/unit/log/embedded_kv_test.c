@@ -2,6 +2,7 @@
  *
  * embedded_kv_test: rows beside the embedded log: atomic batches, order, scans, offsets behind.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -47,6 +48,7 @@ static void write_ops(log_fx *fx, sl_embedded_kv *kv, const sl_embedded_kv_op *o
 
 typedef struct listing {
     char text[256];
+    size_t len;
     unsigned stop_after;
     unsigned rows;
 } listing;
@@ -54,11 +56,9 @@ typedef struct listing {
 static bool list_row(void *arg, sl_slice key, sl_slice value)
 {
     listing *ls = arg;
-    strncat(ls->text, (const char *)key.ptr, key.len);
-    strncat(ls->text, "=", 2);
-    if (value.len > 0)
-        strncat(ls->text, (const char *)value.ptr, value.len);
-    strncat(ls->text, " ", 2);
+    ls->len += (size_t)snprintf(ls->text + ls->len, sizeof ls->text - ls->len, "%.*s=%.*s ",
+                                (int)key.len, (const char *)key.ptr, (int)value.len,
+                                value.len > 0 ? (const char *)value.ptr : "");
     return ++ls->rows != ls->stop_after;
 }
 
