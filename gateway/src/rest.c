@@ -239,9 +239,22 @@ static sl_err write_stats(const sl_rest *rs, sl_buf *out)
     return err;
 }
 
+static void run_refresh(void *arg)
+{
+    sl_session_refresh(arg);
+}
+
+/* The session's figures as of now, not of its last refresh. */
+static void refresh(sl_rest *rs)
+{
+    if (rs->opt.sn != NULL)
+        sl_loop_call_wait(rs->opt.router_loop, run_refresh, rs->opt.sn);
+}
+
 static void on_stats(void *arg, const sl_http_req *req, sl_http_resp *resp)
 {
     (void)req;
+    refresh(arg);
     sl_http_resp_set(resp, 200, JSON, sl_slice_str(""));
     sl_http_resp_add_header(resp, "Cache-Control", "no-cache");
     if (write_stats(arg, sl_http_resp_body(resp)) != SL_OK)
@@ -259,6 +272,7 @@ static void on_metrics(void *arg, const sl_http_req *req, sl_http_resp *resp)
             sl_http_resp_msg(resp, 500, "The names could not be written");
         return;
     }
+    refresh(rs);
     sl_http_metrics page;
     page.tables = sl_figures_tables(rs->opt.figures, &page.table_count);
     sl_http_page_metrics(&page, req, resp);
@@ -267,6 +281,7 @@ static void on_metrics(void *arg, const sl_http_req *req, sl_http_resp *resp)
 static void on_family(void *arg, const sl_http_req *req, sl_http_resp *resp)
 {
     sl_rest *rs = arg;
+    refresh(rs);
     sl_http_resp_set(resp, 200, "text/plain; version=0.0.4; charset=utf-8", sl_slice_str(""));
     sl_err err = sl_figures_write_family(rs->opt.figures, sl_http_req_param(req, "name"),
                                          sl_http_resp_body(resp));

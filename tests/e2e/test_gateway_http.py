@@ -388,6 +388,46 @@ def test_readers_that_go_leave_nothing(peer, make_gateway):
     assert threads(gateway) == had_threads
 
 
+def test_browser_login_by_cookie(peer, make_gateway):
+    """An EventSource sends no headers: it logs in once, the cookie does the rest."""
+    gateway = start(make_gateway, peer, mqtt_router=PRIMED)
+    answer = gateway.get("/token/cookie", method="POST")
+    cookie = answer.headers["set-cookie"].split(";")[0]
+    assert answer.status == 200 and "httponly" in answer.headers["set-cookie"].lower()
+    path = "/mqtt-sse?topic=sensors/%23"
+    with ready(gateway, http_client.EventStream(gateway.port, path, headers={"Cookie": cookie})) as stream:
+        with peer.client("pub") as publisher:
+            publisher.publish("sensors/a", "1", 1)
+        assert stream.next().data == "1"
+    assert gateway.get("/logout", method="POST", user=None, headers={"Cookie": cookie}).status == 204
+    assert http_client.EventStream(gateway.port, path, headers={"Cookie": cookie}).status == 401
+
+
+def test_guessing_is_slowed_down(peer, make_gateway):
+    gateway = start(make_gateway, peer, bruteForceAttackGuard={"enabled": True})
+    statuses = [gateway.get("/mqtt?topic=sensors/a", user=("admin", f"guess{number}")).status for number in range(8)]
+    assert statuses[:5] == [401] * 5 and statuses[-1] == 429
+    assert gateway.get("/health/mqtt", user=None).status == 200
+
+
+def test_old_http_client_reads_a_stream(peer, make_gateway):
+    """Cases C101: HTTP/1.0 knows no chunks; the stream goes until the end of the connection."""
+    gateway = start(make_gateway, peer)
+    sock = socket.create_connection(("127.0.0.1", gateway.port), timeout=10)
+    login = http_client._headers(ADMIN, None)["Authorization"]
+    sock.sendall(f"GET /mqtt-sse?topic=sensors/a HTTP/1.0\r\nAuthorization: {login}\r\n\r\n".encode())
+    got = b""
+    while b"retry:3000\n: sluice\n\n" not in got:
+        got += sock.recv(4096)
+    assert b" 200 " in got.split(b"\r\n")[0] and b"chunked" not in got.lower()
+    wait_until(lambda: gateway.metrics()["mqtt_subscriptions_granted"] == 1, what="the subscription")
+    with peer.client("pub") as publisher:
+        publisher.publish("sensors/a", "old", 1)
+    while not got.endswith(b"event:mqtt-message\ndata:old\n\n"):
+        got += sock.recv(4096)
+    sock.close()
+
+
 def test_metrics_page_and_families(peer, make_gateway):
     gateway = start(make_gateway, peer)
     page = gateway.get("/metrics")

@@ -63,6 +63,43 @@ def test_broker_that_comes_later(kind, make_broker, make_mosquitto, make_gateway
     assert gateway.latest("sensors/a").json()["payload"] == "1"
 
 
+@pytest.mark.parametrize("kind", ["sluice", "mosquitto"])
+@pytest.mark.parametrize("link", [{"protocol-version": 3}, {"protocol-version": 5, "clean-session": True},
+                                  {"protocol-version": 3, "clean-session": True, "username": "u", "password": "p"}])
+def test_every_kind_of_session(kind, link, make_broker, make_mosquitto, make_gateway):
+    broker = (make_broker() if kind == "sluice" else make_mosquitto()).start()
+    gateway = make_gateway(broker, gateway_config(mqtt_client=link, mqtt_mongo_writer={
+        "enabled": True, "mongo-sink": [{"topic": "sensors/#", "database": "iot", "collection": "events", "qos": 2}]}))
+    gateway.start()
+    healthy(gateway)
+    with broker.client("pub") as publisher:
+        for number in range(30):
+            publisher.publish("sensors/a", str(number), number % 3, packet_id=number + 1)
+    wait_until(lambda: len(gateway.documents("events")) == 30, what="30 documents")
+    qos = [json.loads(row["doc"])["qos"] for row in gateway.documents("events")]
+    assert sorted(qos) == [0] * 10 + [1] * 10 + [2] * 10
+    wait_until(lambda: gateway.metrics()["mqtt_inflight_unacked"] == 0, what="all acknowledged")
+    assert gateway.metrics()["mqtt_acks_sent"] == 20
+    gateway.stop()
+    assert (gateway.data / "gateway-filters.state").exists() != link.get("clean-session", False)
+
+
+def test_retained_values_are_marked_not_new(scripted, make_gateway):
+    """Cases C90: the session is lost three times; what comes again is stored with retain, and counted."""
+    gateway = make_gateway(scripted, gateway_config(
+        mqtt_sse={"payload-envelope": True}, mqtt_mongo_writer=sink())).start()
+    for _ in range(3):
+        link = scripted.accept()
+        link.accept_connect()
+        link.suback(link.expect_subscribe(), 1)
+        link.publish("sensors/a", "old", 1, 1, retain=True)
+        link.expect(mqtt_raw.PUBACK)
+        link.close()
+    assert [json.loads(row["doc"])["retain"] for row in gateway.documents("events")] == [True] * 3
+    assert gateway.metrics()["mqtt_retained_received"] == 3
+    assert gateway.latest("sensors/a").json()["retain"] is True
+
+
 def test_retries_are_slow_and_capped(make_gateway, scripted):
     """An absent broker is asked with a growing pause, not in a storm."""
     gateway = make_gateway(scripted, gateway_config())
