@@ -138,15 +138,27 @@ static void finish_group(sl_writer_lane *ln, const group *gr, sl_err err)
         sl_writer_poke(ln);
 }
 
+/* Spares the walk over the queue where it would find nothing, as after every good batch. */
+static bool may_bury(const sl_writer_lane *ln, sl_writer_whom whom, sl_mono_ms now)
+{
+    if (whom == SL_BURY_REST)
+        return ln->held > 0; // the last chance: no pause after a failure
+    if (ln->bury_not_before > now)
+        return false;
+    return whom == SL_BURY_DUE ? ln->held > 0 : ln->doomed > 0;
+}
+
 bool sl_writer_bury(sl_writer_lane *ln, sl_writer_whom whom)
 {
     sl_mono_ms now = sl_clock_mono(ln->w->ck);
-    group *gr = sl_calloc(1, sizeof *gr);
     pthread_mutex_lock(&ln->lock);
-    if (whom == SL_BURY_REST || ln->bury_not_before <= now) {
-        gather(ln, &ln->queue, whom, now, gr);
-        gather(ln, &ln->parked, whom, now, gr);
+    if (!may_bury(ln, whom, now)) {
+        pthread_mutex_unlock(&ln->lock);
+        return false;
     }
+    group *gr = sl_calloc(1, sizeof *gr);
+    gather(ln, &ln->queue, whom, now, gr);
+    gather(ln, &ln->parked, whom, now, gr);
     bool more = is_full(gr);
     pthread_mutex_unlock(&ln->lock);
     sl_err err = SL_OK;
