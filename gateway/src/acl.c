@@ -23,7 +23,7 @@ typedef struct grant {
 } grant;
 
 struct sl_acl {
-    bool enabled;
+    _Atomic bool enabled;
     pthread_mutex_t lock; /* guards grants and count; nothing else is locked while it is held */
     grant *grants;        /* owned */
     size_t count;
@@ -31,10 +31,10 @@ struct sl_acl {
     _Atomic uint64_t denied;
 };
 
-sl_acl *sl_acl_new(bool enabled)
+sl_acl *sl_acl_new(void)
 {
     sl_acl *acl = sl_calloc(1, sizeof *acl);
-    acl->enabled = enabled;
+    atomic_init(&acl->enabled, true);
     pthread_mutex_init(&acl->lock, NULL);
     atomic_init(&acl->version, 1);
     return acl;
@@ -62,7 +62,7 @@ void sl_acl_free(sl_acl **acl)
     sl_free(own);
 }
 
-void sl_acl_load(sl_acl *acl, const sl_conf_grant *grants, size_t count)
+void sl_acl_load(sl_acl *acl, bool enabled, const sl_conf_grant *grants, size_t count)
 {
     grant *made = sl_calloc(count + 1, sizeof *made);
     for (size_t i = 0; i < count; i++) {
@@ -77,6 +77,7 @@ void sl_acl_load(sl_acl *acl, const sl_conf_grant *grants, size_t count)
     size_t old_count = acl->count;
     acl->grants = made;
     acl->count = count;
+    atomic_store_explicit(&acl->enabled, enabled, memory_order_release);
     pthread_mutex_unlock(&acl->lock);
     atomic_fetch_add_explicit(&acl->version, 1, memory_order_release);
     free_grants(old, old_count);
@@ -103,7 +104,7 @@ static bool role_allows(const sl_acl *acl, const char *role, sl_slice filter)
 
 bool sl_acl_allows(sl_acl *acl, const char *const *roles, size_t role_count, sl_slice filter)
 {
-    if (!acl->enabled)
+    if (!atomic_load_explicit(&acl->enabled, memory_order_acquire))
         return true;
     bool allowed = false;
     pthread_mutex_lock(&acl->lock);
@@ -115,7 +116,7 @@ bool sl_acl_allows(sl_acl *acl, const char *const *roles, size_t role_count, sl_
 
 bool sl_acl_allows_req(sl_acl *acl, const sl_http_req *req, sl_slice filter)
 {
-    if (!acl->enabled)
+    if (!atomic_load_explicit(&acl->enabled, memory_order_acquire))
         return true;
     bool allowed = false;
     size_t count = sl_http_req_role_count(req);

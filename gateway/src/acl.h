@@ -17,11 +17,12 @@
 
 typedef struct sl_acl sl_acl;
 
-/** enabled false: whoever may request the path may read every topic. @thread init */
-sl_acl *sl_acl_new(bool enabled);
+/** Nothing is granted until sl_acl_load. @thread init */
+sl_acl *sl_acl_new(void);
 void sl_acl_free(sl_acl **acl);
-/** Replaces all grants (copied), also while requests are checked. @thread any */
-void sl_acl_load(sl_acl *acl, const sl_conf_grant *grants, size_t count);
+/** Replaces all grants (copied), also while requests are checked. enabled false: whoever may
+ * request the path may read every topic. @thread any */
+void sl_acl_load(sl_acl *acl, bool enabled, const sl_conf_grant *grants, size_t count);
 /** @thread any */
 bool sl_acl_allows(sl_acl *acl, const char *const *roles, size_t role_count, sl_slice filter);
 /** The same for the roles of a request. Does not count. @thread any that holds the request */

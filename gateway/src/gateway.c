@@ -123,7 +123,7 @@ static void load_acl(sl_acl *acl, const sl_gateway_conf *cf)
 {
     size_t count;
     const sl_conf_grant *grants = sl_gateway_conf_grants(cf, &count);
-    sl_acl_load(acl, grants, count);
+    sl_acl_load(acl, FLAG("mqtt-topic-authorizer/enabled"), grants, count);
 }
 
 /* ---- the writer's side ---- */
@@ -399,7 +399,7 @@ static sl_err build_base(sl_gateway *gw, const char *data_dir, char **why)
     if (err != SL_OK)
         return sl_why(why, err, "threads cannot be started: %s", sl_err_text(err));
     gw->auth = make_auth(cf, gw->pool, &gw->clock);
-    gw->acl = sl_acl_new(FLAG("mqtt-topic-authorizer/enabled"));
+    gw->acl = sl_acl_new();
     load_acl(gw->acl, cf);
     return load_auth(gw->auth, cf, why);
 }

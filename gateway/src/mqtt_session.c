@@ -339,8 +339,10 @@ static void back_off(sl_session *sn, const char *how)
  * several young connections in a row, each ended by the broker without a word. */
 static bool looks_taken_over(sl_session *sn, const sl_mqtt_client_down *down)
 {
-    if (!down->was_up)
+    if (!down->was_up) {
+        sn->short_lived = 0; // a broker that was away has ended them, not a stranger
         return false;
+    }
     sl_dur_ms lived = sl_loop_now(sn->opt.loop) - sn->up_since;
     if (lived >= STABLE_MS) {
         sn->short_lived = 0;

@@ -11,9 +11,9 @@ static const char *const user_roles[] = {"viewer"};
 
 static bool allows(const char *granted, const char *asked)
 {
-    sl_acl *acl = sl_acl_new(true);
+    sl_acl *acl = sl_acl_new();
     const char *const filters[] = {granted};
-    sl_acl_load(acl, &(sl_conf_grant){"viewer", filters, 1}, 1);
+    sl_acl_load(acl, true, &(sl_conf_grant){"viewer", filters, 1}, 1);
     bool allowed = sl_acl_allows(acl, user_roles, 1, sl_slice_str(asked));
     sl_acl_free(&acl);
     return allowed;
@@ -45,16 +45,15 @@ static void test_acl_table_of_containment(void **state)
 static void test_acl_nothing_is_granted_by_default(void **state)
 {
     (void)state;
-    sl_acl *acl = sl_acl_new(true);
+    sl_acl *acl = sl_acl_new();
     assert_false(sl_acl_allows(acl, user_roles, 1, sl_slice_str("a")));
-    sl_acl_load(acl, &(sl_conf_grant){"viewer", NULL, 0}, 1);
+    sl_acl_load(acl, true, &(sl_conf_grant){"viewer", NULL, 0}, 1);
     assert_false(sl_acl_allows(acl, user_roles, 1, sl_slice_str("a")));
     const char *const filters[] = {"#"};
-    sl_acl_load(acl, &(sl_conf_grant){"admin", filters, 1}, 1);
+    sl_acl_load(acl, true, &(sl_conf_grant){"admin", filters, 1}, 1);
     assert_false(sl_acl_allows(acl, user_roles, 1, sl_slice_str("a")));
     assert_false(sl_acl_allows(acl, NULL, 0, sl_slice_str("a")));
-    sl_acl_free(&acl);
-    acl = sl_acl_new(false); // switched off: everything
+    sl_acl_load(acl, false, NULL, 0); // switched off: everything
     assert_true(sl_acl_allows(acl, NULL, 0, sl_slice_str("a")));
     sl_acl_free(&acl);
 }
@@ -62,9 +61,9 @@ static void test_acl_nothing_is_granted_by_default(void **state)
 static void test_acl_union_of_two_grants_is_not_enough(void **state)
 {
     (void)state;
-    sl_acl *acl = sl_acl_new(true);
+    sl_acl *acl = sl_acl_new();
     const char *const filters[] = {"a", "a/+/#"}; // together they are a/#
-    sl_acl_load(acl, &(sl_conf_grant){"viewer", filters, 2}, 1);
+    sl_acl_load(acl, true, &(sl_conf_grant){"viewer", filters, 2}, 1);
     assert_false(sl_acl_allows(acl, user_roles, 1, sl_slice_str("a/#")));
     assert_true(sl_acl_allows(acl, user_roles, 1, sl_slice_str("a/x/y")));
     sl_acl_free(&acl);
@@ -73,13 +72,13 @@ static void test_acl_union_of_two_grants_is_not_enough(void **state)
 static void test_acl_load_replaces_and_counts_versions(void **state)
 {
     (void)state;
-    sl_acl *acl = sl_acl_new(true);
+    sl_acl *acl = sl_acl_new();
     const char *const first[] = {"a"};
     const char *const second[] = {"b"};
     uint64_t version = sl_acl_version(acl);
-    sl_acl_load(acl, &(sl_conf_grant){"viewer", first, 1}, 1);
+    sl_acl_load(acl, true, &(sl_conf_grant){"viewer", first, 1}, 1);
     assert_int_not_equal(sl_acl_version(acl), version);
-    sl_acl_load(acl, &(sl_conf_grant){"viewer", second, 1}, 1);
+    sl_acl_load(acl, true, &(sl_conf_grant){"viewer", second, 1}, 1);
     assert_false(sl_acl_allows(acl, user_roles, 1, sl_slice_str("a")));
     assert_true(sl_acl_allows(acl, user_roles, 1, sl_slice_str("b")));
     sl_acl_free(&acl);

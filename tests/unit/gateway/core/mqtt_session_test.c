@@ -28,6 +28,7 @@ typedef struct world {
     sl_mqtt_version version;
     int fd; /* the broker's end, -1: none */
     unsigned dials;
+    bool refuse; /* nobody listens */
     sl_buf in;
     uint8_t *packet; /* owned: what expect() returned points into it */
     sl_taken *tokens[MAX_TOKENS];
@@ -42,6 +43,8 @@ static int on_dial(void *arg, const char *host, uint16_t port, sl_dur_ms timeout
     (void)port;
     (void)timeout;
     int ends[2];
+    if (wd->refuse)
+        return -ECONNREFUSED;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0)
         return -errno;
     if (wd->fd >= 0)
@@ -379,6 +382,23 @@ static void test_session_guesses_a_takeover_without_reason(void **state)
     end(wd);
 }
 
+static void test_session_sees_no_takeover_in_a_broker_that_was_away(void **state)
+{
+    (void)state;
+    world *wd = begin(SL_MQTT_V311, true);
+    go_up(wd);
+    for (unsigned i = 1; i <= 5; i++) {
+        wd->refuse = true; // the broker is gone for a moment
+        shutdown(wd->fd, SHUT_RDWR);
+        pass(wd, 300);
+        wd->refuse = false;
+        pass(wd, 500);
+        accept_connect(wd, true);
+    }
+    assert_int_equal(figures(wd).takeovers, 0);
+    end(wd);
+}
+
 static void test_session_without_reconnect_stays_down(void **state)
 {
     (void)state;
@@ -418,6 +438,7 @@ int main(void)
         cmocka_unit_test(test_session_refusal_is_asked_again_after_a_while),
         cmocka_unit_test(test_session_stays_away_after_a_takeover),
         cmocka_unit_test(test_session_guesses_a_takeover_without_reason),
+        cmocka_unit_test(test_session_sees_no_takeover_in_a_broker_that_was_away),
         cmocka_unit_test(test_session_without_reconnect_stays_down),
         cmocka_unit_test(test_session_stop_says_disconnect_after_what_is_due),
     };

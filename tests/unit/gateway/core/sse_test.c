@@ -40,7 +40,7 @@ static sl_http_verdict on_gate(void *arg, sl_http_req *req, sl_http_resp *resp)
 static void grant(world *wd, const char *filter)
 {
     const char *const filters[] = {filter};
-    sl_acl_load(wd->acl, &(sl_conf_grant){"reader", filters, 1}, 1);
+    sl_acl_load(wd->acl, true, &(sl_conf_grant){"reader", filters, 1}, 1);
 }
 
 static world *begin(sl_sse_options opt)
@@ -50,7 +50,7 @@ static world *begin(sl_sse_options opt)
     test_server_make(&wd->ts, (sl_http_options){.gate = on_gate});
     wd->rt = sl_router_new(&(sl_router_options){
         .loop = wd->ts.lp, .cache = true, .cache_size = 100, .on_ack = on_ack, .arg = wd});
-    wd->acl = sl_acl_new(true);
+    wd->acl = sl_acl_new();
     grant(wd, "s/#");
     opt.front = opt.router = wd->ts.lp;
     opt.rt = wd->rt;
