@@ -87,12 +87,15 @@ static void read_topic(loader *ld, sl_log_topic *topic, row_f *row)
     sl_log_consumer_options opts = {.reset = SL_LOG_EARLIEST};
     ld->seen = false;
     uint8_t mark = 1;
-    put_row(ld, topic, sl_slice_of(ld->marker, ld->marker_len), sl_slice_of(&mark, 1));
-    flush_rows(ld);
-    if (ld->err == SL_OK)
-        ld->err = sl_log_consumer_open(ld->core->log, &opts, &co);
+    // First the place in the log, then the marker: rows come in the order of their keys, and only
+    // what is written behind that place comes after all of them.
+    ld->err = ld->err == SL_OK ? sl_log_consumer_open(ld->core->log, &opts, &co) : ld->err;
     if (ld->err == SL_OK)
         ld->err = sl_log_consumer_assign(co, topic, 0, SL_LOG_COMMITTED);
+    if (ld->err == SL_OK) {
+        put_row(ld, topic, sl_slice_of(ld->marker, ld->marker_len), sl_slice_of(&mark, 1));
+        flush_rows(ld);
+    }
     while (ld->err == SL_OK && !ld->seen) {
         sl_log_batch batches[POLL_BATCHES];
         size_t n = 0;
