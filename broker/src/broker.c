@@ -118,6 +118,7 @@ static sl_err open_topics(sl_core *core, char **why)
 static sl_err open_log(sl_core *core, char **why)
 {
     const sl_conf *cf = core->conf;
+    uint64_t low_space = (uint64_t)sl_conf_int(cf, "storage.low-space-bytes");
     sl_log_options lo = {
         .dir = sl_conf_str(cf, "storage.dir"),
         .node = core->service_id,
@@ -125,7 +126,8 @@ static sl_err open_log(sl_core *core, char **why)
         .gather_ms = sl_conf_int(cf, "storage.gather-ms"),
         .queue_max_bytes = (size_t)sl_conf_int(cf, "storage.queue-max-bytes"),
         .derived_max_bytes = (size_t)sl_conf_int(cf, "storage.queue-max-bytes"),
-        .low_space_bytes = (uint64_t)sl_conf_int(cf, "storage.low-space-bytes"),
+        // no mark is the lowest one: the log takes 0 as its own default
+        .low_space_bytes = low_space == 0 ? 1 : low_space,
         .ring_bytes = (size_t)sl_conf_int(cf, "storage.ring-bytes"),
         .clock = core->clock,
         .stats = core->stats,
@@ -177,7 +179,12 @@ static sl_err make_state(sl_broker *br, char **why)
     sl_stats_set_source(core->stats, SL_BS_SUBSCRIPTIONS, trie_subscriptions, core);
     sl_stats_set_source(core->stats, SL_BS_TRIE_NODES, trie_nodes, core);
     sl_err err = sl_manager_load(core);
-    if (err != SL_OK)
+    if (err == SL_ENOSPC)
+        *why = message("the disk of %s is full, or less than %lld bytes of it are free "
+                       "(SLUICE_LOW_SPACE_BYTES): free some, or lower the mark",
+                       sl_conf_str(cf, "storage.dir"),
+                       (long long)sl_conf_int(cf, "storage.low-space-bytes"));
+    else if (err != SL_OK)
         *why = message("sessions and subscriptions cannot be read from %s: %s",
                        sl_conf_str(cf, "storage.dir"), sl_err_text(err));
     return err;

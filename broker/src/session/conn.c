@@ -590,10 +590,11 @@ static void release_acks(sl_conn *cn)
             break;
         sl_msg_trace_step(cn->io->core->trace, SL_STEP_ACKED, 0, cn->ring_head & 0xFFFFFFF,
                           cn->slot);
-        cn->ring_head++;
-        if (slot->reason != REASON_CANCELLED && cn->state == SL_CONN_CONNECTED)
-            sl_conn_put_ack(cn, (sl_mqtt_type)slot->kind, slot->packet_id,
-                            (sl_mqtt_rc)slot->reason);
+        uint32_t seq = cn->ring_head++;
+        if (slot->reason == REASON_CANCELLED || cn->state != SL_CONN_CONNECTED)
+            continue;
+        sl_conn_put_ack(cn, (sl_mqtt_type)slot->kind, slot->packet_id, (sl_mqtt_rc)slot->reason);
+        sl_msg_trace_step(cn->io->core->trace, SL_STEP_ACKED, 0, seq, cn->slot);
     }
     if (cn->ring_head == cn->ring_tail && cn->stream_closed)
         maybe_let_go(cn);
