@@ -15,6 +15,17 @@
 
 #define LIMIT_S 20
 
+#if defined(__SANITIZE_THREAD__)
+/* RocksDB is not built for the sanitizer: what it does inside looks like races. */
+const char *__tsan_default_suppressions(void);
+const char *__tsan_default_suppressions(void)
+{
+    return "called_from_lib:librocksdb.so\nrace:librocksdb.so\nmutex:librocksdb.so\n"
+           "deadlock:librocksdb.so\ncalled_from_lib:libstdc++.so\n"
+           "race:std::__cxx11::basic_string\n";
+}
+#endif
+
 static int remove_entry(const char *path, const struct stat *st, int kind, struct FTW *walk)
 {
     (void)st;

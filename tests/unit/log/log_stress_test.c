@@ -19,17 +19,6 @@
 #define PARTITIONS 12
 #define PER_PART   1000 /* records of one producer in one partition */
 
-#if defined(__SANITIZE_THREAD__)
-/* RocksDB is not built for the sanitizer: what it does inside looks like races. */
-const char *__tsan_default_suppressions(void);
-const char *__tsan_default_suppressions(void)
-{
-    return "called_from_lib:librocksdb.so\nrace:librocksdb.so\nmutex:librocksdb.so\n"
-           "deadlock:librocksdb.so\ncalled_from_lib:libstdc++.so\n"
-           "race:std::__cxx11::basic_string\n";
-}
-#endif
-
 typedef struct stress {
     log_fx fx;
     sl_log_topic *topic;
