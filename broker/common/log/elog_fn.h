@@ -18,6 +18,9 @@ void elog_store_close(elog *el, bool flush);
 SL_MUST_USE sl_err elog_store_cf(elog *el, const char *name, rocksdb_column_family_handle_t **out);
 /** Drops a column family for good. @locks topics_lock */
 void elog_store_cf_drop(elog *el, rocksdb_column_family_handle_t *cf);
+/** Drops the partitions' families that no topic asked for: the creation of their topic was cut
+ * short. After all topics were loaded. @thread init */
+void elog_store_drop_unused(elog *el);
 /** Frees a RocksDB message after logging it under this event; gives what kind it is. */
 sl_err elog_store_error(char *message, const char *event);
 /** What kind of error a RocksDB message is. @thread any */

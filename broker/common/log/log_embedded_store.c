@@ -36,6 +36,7 @@ static const char *const fixed_names[ELOG_CF_FIXED] = {"default", "log/small", "
 typedef struct elog_cf_row {
     char *name; /* owned */
     rocksdb_column_family_handle_t *handle;
+    bool used; /* somebody asked for it */
 } elog_cf_row;
 
 struct elog_cfs {
@@ -291,13 +292,14 @@ static void cfs_add(struct elog_cfs *cfs, const char *name, rocksdb_column_famil
         cfs->cap = cfs->cap == 0 ? 32 : cfs->cap * 2;
         cfs->rows = sl_realloc(cfs->rows, cfs->cap * sizeof *cfs->rows);
     }
-    cfs->rows[cfs->count++] = (elog_cf_row){sl_strdup(name), handle};
+    cfs->rows[cfs->count++] = (elog_cf_row){sl_strdup(name), handle, false};
 }
 
 sl_err elog_store_cf(elog *el, const char *name, rocksdb_column_family_handle_t **out)
 {
     for (size_t i = 0; i < el->cfs->count; i++) {
         if (strcmp(el->cfs->rows[i].name, name) == 0) {
+            el->cfs->rows[i].used = true;
             *out = el->cfs->rows[i].handle;
             return SL_OK;
         }
@@ -310,8 +312,20 @@ sl_err elog_store_cf(elog *el, const char *name, rocksdb_column_family_handle_t 
     if (message != NULL)
         return elog_store_error(message, "LOG-CF-FAILED");
     cfs_add(el->cfs, name, handle);
+    el->cfs->rows[el->cfs->count - 1].used = true;
     *out = handle;
     return SL_OK;
+}
+
+void elog_store_drop_unused(elog *el)
+{
+    for (size_t i = ELOG_CF_FIXED; i < el->cfs->count; i++) {
+        const elog_cf_row *row = &el->cfs->rows[i];
+        if (row->used || strncmp(row->name, "log/", 4) != 0)
+            continue;
+        sl_info(SL_C_LOG, "LOG-FAMILY-UNUSED", SL_S("name", row->name));
+        elog_store_cf_drop(el, row->handle);
+    }
 }
 
 void elog_store_cf_drop(elog *el, rocksdb_column_family_handle_t *cf)

@@ -84,26 +84,67 @@ static void publish_durable(const elog_end *en)
     pthread_mutex_unlock(&part->lock);
 }
 
-/* Completes commits after a sync (or its failure); frees them. Gives the last barrier. */
-static uint64_t finish(elog *el, elog_commit *list, sl_err err)
+/* Completes a commit after a sync (or its failure). True if its ends are to be kept for the next
+ * sync: a full disk heals, and then all that was written is made durable. */
+static bool finish_one(elog *el, elog_commit *cm, sl_err err)
+{
+    for (uint32_t i = 0; err == SL_OK && i < cm->end_count; i++)
+        publish_durable(&cm->ends[i]);
+    for (elog_segment *seg = cm->segments; err != SL_OK && seg != NULL; seg = seg->next_taken) {
+        seg->err = err;
+        sl_log_count(el->log, SL_LOG_STAT_FAILED, seg->records);
+    }
+    elog_segments_done(el, cm->segments, true);
+    cm->segments = NULL;
+    cm->needs_sync = false;
+    cm->bytes = 0;
+    return err != SL_OK && atomic_load(&el->failed) == SL_OK && cm->end_count > 0;
+}
+
+/* Finishes commits and frees them; those to be kept go to *kept, in order. Gives the last barrier.
+ */
+static uint64_t finish(elog *el, elog_commit *list, sl_err err, elog_commit **kept)
 {
     uint64_t barrier = 0;
     while (list != NULL) {
         elog_commit *cm = list;
         list = cm->next;
-        for (uint32_t i = 0; err == SL_OK && i < cm->end_count; i++)
-            publish_durable(&cm->ends[i]);
-        for (elog_segment *seg = cm->segments; err != SL_OK && seg != NULL; seg = seg->next_taken) {
-            seg->err = err;
-            sl_log_count(el->log, SL_LOG_STAT_FAILED, seg->records);
-        }
-        elog_segments_done(el, cm->segments, true);
         if (cm->barrier > barrier)
             barrier = cm->barrier;
+        if (finish_one(el, cm, err)) {
+            cm->next = NULL;
+            *kept = cm;
+            kept = &cm->next;
+            continue;
+        }
         sl_free(cm->ends);
         sl_free(cm);
     }
     return barrier;
+}
+
+/* With sync_lock: kept commits are the oldest again. */
+static void put_back(elog *el, elog_commit *kept)
+{
+    if (kept == NULL)
+        return;
+    elog_commit *last = kept;
+    while (last->next != NULL)
+        last = last->next;
+    last->next = el->commits;
+    if (el->commits == NULL)
+        el->commits_tail = last;
+    el->commits = kept;
+}
+
+static void drop_commits(elog_commit *list)
+{
+    while (list != NULL) {
+        elog_commit *cm = list;
+        list = cm->next;
+        sl_free(cm->ends);
+        sl_free(cm);
+    }
 }
 
 static bool wants_sync(const elog_commit *list)
@@ -141,8 +182,13 @@ void elog_sync_main(void *arg)
             err = elog_store_sync(el);
             sl_log_count(el->log, SL_LOG_STAT_FSYNCS, err == SL_OK);
         }
-        uint64_t barrier = finish(el, list, err);
+        elog_commit *kept = NULL;
+        uint64_t barrier = finish(el, list, err, &kept);
         pthread_mutex_lock(&el->sync_lock);
+        if (stop)
+            drop_commits(kept);
+        else
+            put_back(el, kept);
         el->commit_bytes -= bytes;
         el->unsynced = el->unsynced || err != SL_OK;
         if (barrier > el->barrier_durable)

@@ -452,6 +452,8 @@ sl_err elog_topics_load(elog *el, char **why)
     if (value != NULL && len == 4 && sl_get_u32((const uint8_t *)value) > el->next_topic_id)
         el->next_topic_id = sl_get_u32((const uint8_t *)value);
     rocksdb_free(value);
+    if (err == SL_OK)
+        elog_store_drop_unused(el);
     if (err != SL_OK) {
         char *text = NULL;
         if (asprintf(&text, "the log in %s is damaged: the list of topics cannot be read (%s)",

@@ -442,6 +442,34 @@ static void test_embedded_counts_what_it_does(void **state)
     log_fx_open(fx);
 }
 
+static void test_embedded_families_of_a_half_made_topic_go(void **state)
+{
+    log_fx *fx = *state;
+    elog *el = elog_of(fx->log);
+    rocksdb_column_family_handle_t *cf = NULL;
+    log_fx_topic(fx, "whole", 12, LOG_FX_PLAIN);
+    pthread_mutex_lock(&el->topics_lock);
+    SL_TEST_OK(elog_store_cf(el, "log/99-half/0", &cf));
+    pthread_mutex_unlock(&el->topics_lock);
+    log_fx_close(fx);
+    log_fx_open(fx);
+    log_fx_close(fx);
+    size_t count = 0;
+    char *message = NULL;
+    rocksdb_options_t *options = rocksdb_options_create();
+    char **names = rocksdb_list_column_families(options, fx->dir, &count, &message);
+    assert_null(message);
+    unsigned whole = 0;
+    for (size_t i = 0; i < count; i++) {
+        assert_null(strstr(names[i], "half"));
+        whole += strstr(names[i], "whole") != NULL;
+    }
+    assert_int_equal(whole, 12);
+    rocksdb_list_column_families_destroy(names, count);
+    rocksdb_options_destroy(options);
+    log_fx_open(fx);
+}
+
 static void test_embedded_topic_kinds_cannot_change(void **state)
 {
     log_fx *fx = *state;
@@ -473,6 +501,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_embedded_without_fsync_written_is_durable, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_embedded_counts_what_it_does, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_embedded_families_of_a_half_made_topic_go, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(test_embedded_topic_kinds_cannot_change, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
