@@ -104,7 +104,11 @@ def test_the_clients_own_largest_packet_is_obeyed(shared):
         assert refused(small, 0x95) == []
         kept.send(mqtt_raw.subscribe(2, [(f"{topic}/{n}", 1) for n in range(30)], 5))
         assert len(kept.expect(mqtt_raw.SUBACK).codes) == 30
-    with shared.raw(5) as client:  # not even a CONNACK
+    with shared.raw(5) as client:  # a CONNACK that says only what is new
+        connack = client.connect(fresh(), keep_alive=60, props={"maximum_packet_size": 20, "session_expiry": 60})
+        assert "session_expiry" not in connack.props and connack.props["retain_available"] == 0
+        assert alive(client) == []
+    with shared.raw(5) as client:  # not even that
         client.send(mqtt_raw.connect(fresh(), 5, props={"maximum_packet_size": 10}))
         assert client.closed() == []
 

@@ -65,14 +65,16 @@ static void take_settings(sl_conn *cn, const sl_mqtt_connect *connect)
         cn->persistent = !connect->clean_start;
         return;
     }
-    if (lim->max_keep_alive_s > 0 && cn->keep_alive_s > lim->max_keep_alive_s)
+    cn->keep_alive_capped = lim->max_keep_alive_s > 0 && cn->keep_alive_s > lim->max_keep_alive_s;
+    if (cn->keep_alive_capped)
         cn->keep_alive_s = (uint16_t)lim->max_keep_alive_s;
     cn->receive_max = (props->has & SL_PROP_RECEIVE_MAXIMUM) != 0 ? props->receive_maximum : 65535;
     if ((props->has & SL_PROP_MAXIMUM_PACKET_SIZE) != 0)
         cn->max_packet_out = props->maximum_packet_size;
     cn->has_expiry = true;
     cn->expiry_s = (props->has & SL_PROP_SESSION_EXPIRY) != 0 ? props->session_expiry : 0;
-    if (cn->expiry_s > lim->max_expiry_s)
+    cn->expiry_capped = cn->expiry_s > lim->max_expiry_s;
+    if (cn->expiry_capped)
         cn->expiry_s = lim->max_expiry_s;
     cn->persistent = cn->expiry_s > 0;
 }
@@ -102,6 +104,22 @@ sl_mqtt_rc sl_client_actor_check_connect(sl_conn *cn, const sl_mqtt_connect *con
     return SL_RC_SUCCESS;
 }
 
+static void encode_connack(const sl_conn *cn, const sl_mqtt_packet *pkt, sl_buf *buf)
+{
+    sl_err err = sl_mqtt_encode(pkt, (sl_mqtt_version)cn->version, buf);
+    SL_ASSERT(err == SL_OK);
+}
+
+/* Properties that repeat the client's own value or the standard's default. */
+static void drop_known_props(const sl_conn *cn, sl_mqtt_props *props)
+{
+    props->has &= ~SL_PROP_SUBSCRIPTION_ID_AVAILABLE;
+    if (!cn->expiry_capped)
+        props->has &= ~SL_PROP_SESSION_EXPIRY;
+    if (!cn->keep_alive_capped)
+        props->has &= ~SL_PROP_SERVER_KEEP_ALIVE;
+}
+
 void sl_client_actor_write_connack(sl_conn *cn, const sl_conn_accept_info *info)
 {
     const sl_limits *lim = &cn->io->core->limits;
@@ -125,9 +143,14 @@ void sl_client_actor_write_connack(sl_conn *cn, const sl_conn_accept_info *info)
     }
     sl_buf buf;
     sl_buf_init(&buf, 1024);
-    sl_err err = sl_mqtt_encode(&pkt, (sl_mqtt_version)cn->version, &buf);
-    SL_ASSERT(err == SL_OK);
+    encode_connack(cn, &pkt, &buf);
     sl_slice bytes = sl_buf_peek(&buf);
+    if (bytes.len > cn->max_packet_out) { // then without what the client knows already
+        drop_known_props(cn, &pkt.connack.props);
+        sl_buf_clear(&buf);
+        encode_connack(cn, &pkt, &buf);
+        bytes = sl_buf_peek(&buf);
+    }
     // A peer that cannot take our CONNACK cannot be served [MQTT-3.1.2-24].
     if (bytes.len > cn->max_packet_out)
         sl_conn_end(cn, SL_RC_PACKET_TOO_LARGE, false);

@@ -97,6 +97,8 @@ typedef struct sl_conn {
     uint32_t max_packet_out;
     uint32_t expiry_s;
     bool has_expiry;
+    bool expiry_capped;     /* CONNACK has to say so */
+    bool keep_alive_capped; /* CONNACK has to say so */
     uint64_t session_id;
     char peer[56]; /* address and port as text */
     sl_mono_ms last_in;
