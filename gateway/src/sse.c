@@ -226,6 +226,8 @@ void sse_replay(sse_conn *cn, sl_message ***msgs, size_t count, uint64_t seq)
     cn->replay = *msgs;
     cn->replay_len = count;
     *msgs = NULL;
+    // only now, so that who has read them misses nothing that comes
+    put(cn, sl_slice_str(FIRST_BYTES), NULL, 0, 0);
     sse_pump(cn);
 }
 
@@ -379,7 +381,6 @@ static void open_stream(sl_sse *sse, sl_http_stream *st, const char *filter, uin
     atomic_fetch_add_explicit(&sse->open, 1, memory_order_relaxed);
     sse_group_join(cn, sl_slice_str(filter), qos);
     sl_http_stream_open(st, &events, cn, STREAM_BYTES);
-    put(cn, sl_slice_str(FIRST_BYTES), NULL, 0, 0);
 }
 
 void sl_sse_on_request(void *arg, sl_http_stream *st)

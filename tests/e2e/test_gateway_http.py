@@ -42,9 +42,10 @@ PRIMED = {"subscriptions": [{"topic": "sensors/#", "qos": 1}]}
 
 
 def ready(gateway, stream):
-    """A stream listens once its filter is granted and its first bytes have come."""
+    """A stream listens once its first bytes have come and its filter is granted."""
     assert stream.status == 200
     wait_until(lambda: stream.comments, what="the first bytes")
+    gateway.metrics()  # answered by the router: what it had to do before is done
     wait_until(lambda: gateway.health().status == 200, what="/health/mqtt")
     return stream
 
