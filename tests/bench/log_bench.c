@@ -3,8 +3,8 @@
  * log_bench: how much the embedded log takes, and what it costs.
  *   log_bench [key=value ...]
  *   dir=/tmp/log-bench secs=5 producers=2 partitions=16 bytes=200 inflight=10000 rate=0 (records/s
- *   in all, 0 = saturated) gather=2 fsync=1 volatile=0 (1: all records) consumer=0|1 qos2=0|1
- *   derive=0|N (targets per record, implies consumer)
+ *   in all, 0 = saturated) gather=2 fsync=1 volatile=0 (1: all records) consumer=0|1 qos2=0|1 (and
+ *   release) *   derive=0|N (targets per record, implies consumer)
  * Prints records/s, CPU per record of the whole process, commits and syncs per second, latency of
  * the acknowledgement, bytes written by the process per byte of payload.
  */
@@ -22,6 +22,7 @@
 #include "log_fixture.h"
 
 #define MAX_SAMPLES 2000000
+#define RELEASED    UINT64_MAX /* token of a release */
 
 typedef struct bench_conf {
     const char *dir;
@@ -50,6 +51,7 @@ typedef struct bench_producer {
     bool woken; /* lock */
     uint64_t sent, done;
     uint64_t append_ns;
+    sl_slice client;
     uint32_t *samples; /* us */
     size_t sample_count;
 } bench_producer;
@@ -90,10 +92,17 @@ static void on_done(void *arg, const sl_log_done *dones, size_t count)
 {
     bench_producer *bp = arg;
     uint64_t now = now_ns();
-    bp->done += count;
-    for (size_t i = 0; i < count && bp->sample_count < MAX_SAMPLES; i++) {
+    for (size_t i = 0; i < count; i++) {
         must(dones[i].err, "completion");
-        bp->samples[bp->sample_count++] = (uint32_t)((now - dones[i].token) / 1000);
+        if (dones[i].token == RELEASED)
+            continue;
+        bp->done++;
+        if (bp->sample_count < MAX_SAMPLES)
+            bp->samples[bp->sample_count++] = (uint32_t)((now - dones[i].token) / 1000);
+        // Completions come in order, so this is the id of the oldest one that is open.
+        if (bp->be->cf.qos2 && !atomic_load(&bp->be->stop))
+            must(sl_log_qos2_release(bp->pr, bp->client, (uint16_t)(bp->done - 1), RELEASED),
+                 "release");
     }
 }
 
@@ -123,8 +132,8 @@ static bool append_one(bench_producer *bp, const char *payload)
                                  .attr = 1};
     uint64_t start = now_ns();
     int partition = (int)(bp->sent % be->cf.partitions);
-    sl_err err = be->cf.qos2 ? sl_log_append_qos2(bp->pr, be->topic, partition, &in,
-                                                  sl_slice_str("client"), (uint16_t)bp->sent, start)
+    sl_err err = be->cf.qos2 ? sl_log_append_qos2(bp->pr, be->topic, partition, &in, bp->client,
+                                                  (uint16_t)bp->sent, start)
                              : sl_log_append(bp->pr, be->topic, partition, &in, start);
     if (err == SL_EAGAIN)
         return false;
@@ -360,13 +369,16 @@ int main(int argc, char **argv)
     be.cf.consumer = be.cf.consumer || be.cf.derive > 0;
     open_log(&be);
     bench_producer *bps = sl_calloc(be.cf.producers, sizeof *bps);
+    char clients[16][16];
+    for (unsigned i = 0; i < 16; i++)
+        snprintf(clients[i], sizeof clients[i], "client-%u", i);
     pthread_t threads[17];
     double cpu = cpu_us();
     uint64_t written = written_bytes(), start = now_ns();
     if (be.cf.consumer && pthread_create(&threads[16], NULL, consume, &be) != 0)
         return 1;
     for (unsigned i = 0; i < be.cf.producers; i++) {
-        bps[i] = (bench_producer){.be = &be, .id = i};
+        bps[i] = (bench_producer){.be = &be, .id = i, .client = sl_slice_str(clients[i])};
         bps[i].samples = sl_alloc(sizeof(uint32_t) * MAX_SAMPLES);
         pthread_mutex_init(&bps[i].lock, NULL);
         pthread_cond_init(&bps[i].cond, NULL);

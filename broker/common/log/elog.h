@@ -215,6 +215,7 @@ typedef struct elog_producer {
     unsigned spare_count;
     bool wake_open;
     bool starved; /* an append was refused */
+    bool closing;
 } elog_producer;
 
 /* ---- committed offsets ---- */

@@ -212,7 +212,8 @@ typedef struct sl_log_producer_options {
 /** @thread any */
 SL_MUST_USE sl_err sl_log_producer_open(sl_log *log, const sl_log_producer_options *options,
                                         sl_log_producer **out);
-/** Open appends complete first (SL_ECLOSED if the log is gone). Blocks for a group commit. */
+/** Open appends complete first; what done() appends meanwhile is refused with SL_ECLOSED. Blocks
+ * for a group commit. @thread the producer's */
 void sl_log_producer_close(sl_log_producer **pr);
 
 #define SL_LOG_BY_KEY (-1)

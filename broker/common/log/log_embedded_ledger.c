@@ -13,10 +13,13 @@
 #include "log/bytes.h"
 #include "log/elog_fn.h"
 
+#define LIST_MAX     64   /* more open ids of one client than this are kept as bits */
+#define BITMAP_WORDS 1024 /* 65536 ids */
+
 typedef struct elog_ids {
-    uint16_t *at; /* owned, unsorted: mostly a handful */
     uint32_t count;
-    uint32_t cap;
+    uint16_t list[LIST_MAX]; /* unsorted, while bits is NULL */
+    uint64_t *bits;          /* owned */
 } elog_ids;
 
 static elog_ledger_shard *shard_of(elog *el, sl_slice client)
@@ -26,8 +29,29 @@ static elog_ledger_shard *shard_of(elog *el, sl_slice client)
 
 static void ids_free(elog_ids *ids)
 {
-    sl_free(ids->at);
+    sl_free(ids->bits);
     sl_free(ids);
+}
+
+static bool bit_is_set(const elog_ids *ids, uint32_t id)
+{
+    return (ids->bits[id / 64] >> (id % 64) & 1) != 0;
+}
+
+/* Index in the list; count when it is not there. */
+static uint32_t list_find(const elog_ids *ids, uint16_t packet_id)
+{
+    uint32_t at = 0;
+    while (at < ids->count && ids->list[at] != packet_id)
+        at++;
+    return at;
+}
+
+static void list_to_bits(elog_ids *ids)
+{
+    ids->bits = sl_calloc(BITMAP_WORDS, sizeof *ids->bits);
+    for (uint32_t i = 0; i < ids->count; i++)
+        ids->bits[ids->list[i] / 64] |= 1ull << (ids->list[i] % 64);
 }
 
 static void ids_open(elog_ledger_shard *sh, sl_slice client, uint16_t packet_id)
@@ -37,14 +61,16 @@ static void ids_open(elog_ledger_shard *sh, sl_slice client, uint16_t packet_id)
         ids = sl_calloc(1, sizeof *ids);
         SL_ASSERT(sl_map_put(sh->clients, client, ids, NULL) == SL_OK);
     }
-    for (uint32_t i = 0; i < ids->count; i++)
-        if (ids->at[i] == packet_id)
-            return;
-    if (ids->count == ids->cap) {
-        ids->cap = ids->cap == 0 ? 4 : ids->cap * 2;
-        ids->at = sl_realloc(ids->at, ids->cap * sizeof *ids->at);
+    if (ids->bits == NULL && list_find(ids, packet_id) < ids->count)
+        return;
+    if (ids->bits == NULL && ids->count == LIST_MAX)
+        list_to_bits(ids);
+    if (ids->bits == NULL) {
+        ids->list[ids->count++] = packet_id;
+    } else if (!bit_is_set(ids, packet_id)) {
+        ids->bits[packet_id / 64] |= 1ull << (packet_id % 64);
+        ids->count++;
     }
-    ids->at[ids->count++] = packet_id;
 }
 
 static void ids_release(elog_ledger_shard *sh, sl_slice client, uint16_t packet_id)
@@ -52,16 +78,30 @@ static void ids_release(elog_ledger_shard *sh, sl_slice client, uint16_t packet_
     elog_ids *ids = sl_map_get(sh->clients, client);
     if (ids == NULL)
         return;
-    for (uint32_t i = 0; i < ids->count; i++) {
-        if (ids->at[i] == packet_id) {
-            ids->at[i] = ids->at[--ids->count];
-            break;
-        }
+    uint32_t at = ids->bits == NULL ? list_find(ids, packet_id) : 0;
+    if (ids->bits == NULL && at < ids->count) {
+        ids->list[at] = ids->list[--ids->count];
+    } else if (ids->bits != NULL && bit_is_set(ids, packet_id)) {
+        ids->bits[packet_id / 64] &= ~(1ull << (packet_id % 64));
+        ids->count--;
     }
     if (ids->count == 0) {
         sl_map_remove(sh->clients, client);
         ids_free(ids);
     }
+}
+
+static void ids_copy(const elog_ids *ids, uint16_t *out)
+{
+    if (ids->bits == NULL) {
+        memcpy(out, ids->list, ids->count * sizeof *out);
+        return;
+    }
+    uint32_t used = 0;
+    for (uint32_t id = 0; id < BITMAP_WORDS * 64u; id++)
+        if (bit_is_set(ids, id))
+            out[used++] = (uint16_t)id;
+    SL_ASSERT(used == ids->count);
 }
 
 void elog_ledger_set(elog *el, sl_slice client, uint16_t packet_id, bool open)
@@ -155,7 +195,7 @@ static uint16_t *copy_ids(elog *el, sl_slice client, uint32_t *count)
     if (ids != NULL) {
         *count = ids->count;
         copy = sl_alloc(ids->count * sizeof *copy);
-        memcpy(copy, ids->at, ids->count * sizeof *copy);
+        ids_copy(ids, copy);
     }
     pthread_mutex_unlock(&sh->lock);
     return copy;

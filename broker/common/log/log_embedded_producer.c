@@ -84,6 +84,7 @@ void elog_producer_close(sl_log_producer *base)
     elog *el = pr->el;
     elog_writer_wake(el, true);
     pthread_mutex_lock(&pr->lock);
+    pr->closing = true; // completions may want to append
     while (has_open_segments(pr))
         pthread_cond_wait(&pr->done, &pr->lock);
     pthread_mutex_unlock(&pr->lock);
@@ -272,6 +273,8 @@ static void chunk_note_source(elog_chunk *ch, elog_part *source, uint64_t offset
 static sl_err admit(elog_producer *pr, elog_class cls, size_t need, bool always)
 {
     elog *el = pr->el;
+    if (pr->closing)
+        return SL_ECLOSED;
     sl_err failed = (sl_err)atomic_load_explicit(&el->failed, memory_order_relaxed);
     if (failed != SL_OK)
         return failed;

@@ -214,6 +214,44 @@ static void test_producer_close_completes_what_is_open(void **state)
     assert_int_equal(fx->done_count, 1000);
 }
 
+typedef struct chained {
+    sl_log_producer *pr;
+    sl_log_topic *topic;
+    unsigned done;
+    unsigned refused;
+} chained;
+
+/* Appends from its completions, as a release does. */
+static void append_again(void *arg, const sl_log_done *dones, size_t count)
+{
+    chained *ch = arg;
+    (void)dones;
+    const sl_log_record_in in = {.value = {sl_slice_str("v")}};
+    for (size_t i = 0; i < count; i++) {
+        ch->done++;
+        sl_err err = sl_log_append(ch->pr, ch->topic, 0, &in, 1);
+        if (err != SL_OK) {
+            SL_TEST_ERR(err, SL_ECLOSED);
+            ch->refused++;
+        }
+    }
+}
+
+static void test_producer_close_refuses_what_completions_append(void **state)
+{
+    log_fx *fx = *state;
+    chained ch = {.topic = log_fx_topic(fx, "t", 1, LOG_FX_PLAIN)};
+    const sl_log_producer_options po = {.done = append_again, .arg = &ch};
+    SL_TEST_OK(sl_log_producer_open(fx->log, &po, &ch.pr));
+    const sl_log_record_in in = {.value = {sl_slice_str("v")}};
+    for (unsigned i = 0; i < 10; i++)
+        SL_TEST_OK(sl_log_append(ch.pr, ch.topic, 0, &in, 1));
+    sl_log_producer *pr = ch.pr;
+    sl_log_producer_close(&pr);
+    assert_int_equal(ch.done, 10);
+    assert_int_equal(ch.refused, 10);
+}
+
 static void test_topic_specs_are_checked_and_listed(void **state)
 {
     log_fx *fx = *state;
@@ -305,6 +343,7 @@ int log_contract_append(void)
         LOG_CONTRACT_TEST_SMALL(test_append_full_queue_says_again_then_room),
         LOG_CONTRACT_TEST(test_append_to_a_deleted_topic_is_refused),
         LOG_CONTRACT_TEST(test_producer_close_completes_what_is_open),
+        LOG_CONTRACT_TEST(test_producer_close_refuses_what_completions_append),
         LOG_CONTRACT_TEST(test_topic_specs_are_checked_and_listed),
         LOG_CONTRACT_TEST(test_topics_and_records_survive_a_restart),
         LOG_CONTRACT_TEST(test_log_is_healthy_when_open),

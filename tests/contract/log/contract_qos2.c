@@ -78,6 +78,34 @@ static void test_qos2_release_and_clear_are_durable(void **state)
     expect_ids(fx, "b", 1, 9);
 }
 
+/* Many open ids of one client, in any order. */
+static void test_qos2_thousands_of_ids_of_one_client(void **state)
+{
+    log_fx *fx = *state;
+    sl_log_topic *topic = log_fx_topic(fx, "t", 1, LOG_FX_PLAIN);
+    unsigned count = 0;
+    uint64_t sum = 0;
+    for (unsigned i = 0; i < 3000; i++) {
+        uint16_t id = (uint16_t)(i * 7919 % 65521 + 1);
+        publish(fx, topic, "a", id);
+        count++;
+        sum += id;
+        expect_ids(fx, "a", count, sum);
+        if (i % 3 == 2) {
+            SL_TEST_OK(sl_log_qos2_release(fx->pr, sl_slice_str("a"), id, 100000));
+            count--;
+            sum -= id;
+        }
+    }
+    log_fx_wait(fx, 4000);
+    reopen(fx);
+    expect_ids(fx, "a", count, sum);
+    SL_TEST_OK(sl_log_qos2_clear(fx->pr, sl_slice_str("a"), 100001));
+    log_fx_wait(fx, 4001);
+    reopen(fx);
+    expect_ids(fx, "a", 0, 0);
+}
+
 static void test_qos2_id_is_used_again_after_its_release(void **state)
 {
     log_fx *fx = *state;
@@ -116,6 +144,7 @@ int log_contract_qos2(void)
     const struct CMUnitTest tests[] = {
         LOG_CONTRACT_TEST(test_qos2_ids_open_with_their_record_and_survive),
         LOG_CONTRACT_TEST(test_qos2_release_and_clear_are_durable),
+        LOG_CONTRACT_TEST(test_qos2_thousands_of_ids_of_one_client),
         LOG_CONTRACT_TEST(test_qos2_id_is_used_again_after_its_release),
         LOG_CONTRACT_TEST(test_qos2_client_ids_are_bounded),
     };
