@@ -162,6 +162,14 @@ static void test_sink_sqlite_uses_the_file_that_has_the_name(void **state)
     sl_free(away);
 }
 
+static void overwrite(const char *path, const char *bytes, size_t from, size_t len)
+{
+    int fd = open(path, O_WRONLY);
+    assert_true(fd >= 0);
+    assert_int_equal(pwrite(fd, bytes + from, len - from, (off_t)from), len - from);
+    close(fd);
+}
+
 static void test_sink_sqlite_names_a_file_damaged_under_it_and_heals(void **state)
 {
     fixture *fx = *state;
@@ -171,24 +179,29 @@ static void test_sink_sqlite_names_a_file_damaged_under_it_and_heals(void **stat
     char *why;
     size_t len;
     char *good = peer_read_file(fx->file, &len);
+    char *garbage = sl_alloc(len);
+    memset(garbage, 0xa5, len);
     sl_sink_conf cf = {.data_dir = fx->dir};
-    SL_TEST_OK(sl_sink_open(&cf, &fx->sink, &why));
-    // everything behind the header and the schema's page is garbage
-    int fd = open(fx->file, O_WRONLY);
-    char garbage[4096];
-    memset(garbage, 0xa5, sizeof garbage);
-    for (size_t at = 4096; at < len; at += sizeof garbage)
-        assert_int_equal(pwrite(fd, garbage, sizeof garbage, (off_t)at), sizeof garbage);
-    close(fd);
-    sl_sink_result res = put_bytes(fx, "y", 1);
-    assert_int_equal(res.outcome, SL_SINK_CONFIG);
-    assert_non_null(strstr(res.reason, fx->file));
-    assert_non_null(strstr(res.reason, "damaged"));
-    // the operator puts a good file back
-    peer_write_file(copy, good, len);
-    assert_int_equal(rename(copy, fx->file), 0);
-    assert_int_equal(put(fx, "y"), SL_SINK_STORED);
-    assert_int_equal(count(fx), 2);
+    for (int in_place = 0; in_place < 2; in_place++) {
+        SL_TEST_OK(sl_sink_open(&cf, &fx->sink, &why));
+        overwrite(fx->file, garbage, 4096, len); // all but the header and the schema's page
+        sl_sink_result res = put_bytes(fx, "y", 1);
+        assert_int_equal(res.outcome, SL_SINK_CONFIG);
+        assert_non_null(strstr(res.reason, fx->file));
+        assert_non_null(strstr(res.reason, "damaged"));
+        // the operator puts a good file back
+        if (in_place) {
+            overwrite(fx->file, good, 0, len);
+        } else {
+            peer_write_file(copy, good, len);
+            assert_int_equal(rename(copy, fx->file), 0);
+        }
+        assert_int_equal(put(fx, "y"), SL_SINK_STORED);
+        assert_int_equal(count(fx), 2);
+        sl_sink_close(&fx->sink);
+        peer_write_file(fx->file, good, len);
+    }
+    sl_free(garbage);
     sl_free(good);
     sl_free(copy);
 }

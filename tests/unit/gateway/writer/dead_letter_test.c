@@ -5,6 +5,7 @@
  */
 #include "sl_test.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/resource.h>
@@ -14,6 +15,20 @@
 #include "base/alloc.h"
 #include "dead_letter.h"
 #include "peer.h"
+
+/* The linker sends the library's fsync here (--wrap). */
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+static int syncs;
+static bool sync_fails;
+int __wrap_fsync(int fd)
+{
+    syncs++;
+    if (!sync_fails)
+        return __real_fsync(fd);
+    errno = EIO;
+    return -1;
+}
 
 typedef struct fixture {
     char *dir, *path, *older;
@@ -209,6 +224,39 @@ static void test_dead_letter_takes_back_what_a_full_disk_cut(void **state)
     sl_dead_letter_free(&dl);
 }
 
+static void test_dead_letter_is_on_the_disk_before_append_returns(void **state)
+{
+    fixture *fx = *state;
+    sl_dead_letter *dl = sl_dead_letter_new(fx->path, 1 << 20);
+    SL_TEST_OK(append(fx, dl, "first", 1));
+    syncs = 0;
+    SL_TEST_OK(append(fx, dl, "all at once", 10));
+    assert_int_equal(syncs, 1);
+    sync_fails = true;
+    sl_err err = append(fx, dl, "not safe", 1);
+    sync_fails = false;
+    SL_TEST_ERR(err, SL_EIO);
+    assert_int_equal(peer_count_lines(fx->path), 11);
+    SL_TEST_OK(append(fx, dl, "safe", 1));
+    expect_whole_lines(fx->path, 12);
+    sl_dead_letter_free(&dl);
+}
+
+static void test_dead_letter_follows_its_name_when_the_file_is_replaced(void **state)
+{
+    fixture *fx = *state;
+    char *away = peer_path(fx->dir, "moved");
+    sl_dead_letter *dl = sl_dead_letter_new(fx->path, 1 << 20);
+    SL_TEST_OK(append(fx, dl, "one", 1));
+    assert_int_equal(rename(fx->path, away), 0);
+    peer_write_file(fx->path, "", 0);
+    SL_TEST_OK(append(fx, dl, "two", 1));
+    assert_int_equal(peer_count_lines(away), 1);
+    assert_int_equal(peer_count_lines(fx->path), 1);
+    sl_dead_letter_free(&dl);
+    sl_free(away);
+}
+
 static void test_dead_letter_follows_its_name_when_the_file_is_moved(void **state)
 {
     fixture *fx = *state;
@@ -226,6 +274,10 @@ static void test_dead_letter_follows_its_name_when_the_file_is_moved(void **stat
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_dead_letter_is_on_the_disk_before_append_returns,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(test_dead_letter_follows_its_name_when_the_file_is_replaced,
+                                        setup, teardown),
         cmocka_unit_test_setup_teardown(test_dead_letter_appends_whole_lines_in_private_mode, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_dead_letter_makes_a_relative_path_absolute, setup,

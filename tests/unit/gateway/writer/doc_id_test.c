@@ -95,6 +95,9 @@ static void test_doc_id_equality_is_by_value_and_type(void **state)
     assert_true(is_equal("1", "10e-1"));
     assert_true(is_equal("0", "-0.0"));
     assert_true(is_equal("0.1", "1e-1"));
+    assert_true(is_equal("1e-20", "0.00000000000000000001"));
+    assert_true(
+        is_equal("25e-60", "0.000000000000000000000000000000000000000000000000000000000025"));
     assert_true(is_equal("\"a\\u0062\"", "\"ab\""));
     assert_false(is_equal("1", "\"1\""));
     assert_false(is_equal("true", "\"true\""));

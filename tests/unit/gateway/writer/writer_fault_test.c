@@ -141,6 +141,23 @@ static void test_writer_halves_the_batch_after_a_failure(void **state)
         assert_int_equal(sizes[i], want[i]);
 }
 
+/* Each outage has its own ten seconds. */
+static void test_writer_counts_every_outage_from_its_own_start(void **state)
+{
+    rig *rg = *state;
+    rig_start(rg);
+    char text[64];
+    for (int outage = 0; outage < 3; outage++) {
+        fail_from(rg, SL_SINK_AWAY, NULL);
+        rig_send(rg, "a", numbered(text, outage));
+        rig_pass(rg, 10000);
+        fake_sink_clear_rules(rg->fake);
+        rig_pass(rg, 2000);
+    }
+    assert_int_equal(rg->fake->doc_count, 3);
+    assert_int_equal(peer_count_lines(rg->dead_path), 0);
+}
+
 /* G19: a store that is down does not hold the broker's window, and so not the dashboards. */
 static void test_writer_does_not_hold_messages_for_a_store_that_is_down(void **state)
 {
@@ -436,6 +453,7 @@ int main(void)
         cmocka_unit_test(test_writer_survives_a_failure_of_any_call),
         RIG_TEST(test_writer_dead_letters_nothing_in_an_outage_of_ten_seconds),
         RIG_TEST(test_writer_dead_letters_what_is_older_than_the_bound),
+        RIG_TEST(test_writer_counts_every_outage_from_its_own_start),
         RIG_TEST(test_writer_slow_store_dead_letters_nothing),
         RIG_TEST(test_writer_halves_the_batch_after_a_failure),
         RIG_TEST(test_writer_does_not_hold_messages_for_a_store_that_is_down),
