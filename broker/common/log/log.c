@@ -120,12 +120,18 @@ void sl_log_close(sl_log **log)
 
 /* ---- topics ---- */
 
+/* Names of topics and groups go into keys of a bounded size. */
+static bool is_name(const char *name)
+{
+    return name != NULL && name[0] != '\0' && strlen(name) <= MAX_NAME_BYTES;
+}
+
 sl_err sl_log_topic_open(sl_log *log, const sl_log_topic_spec *spec, sl_log_topic **out)
 {
     SL_CHECK(log, SL_LOG_MAGIC);
-    size_t len = spec->name == NULL ? 0 : strlen(spec->name);
-    if (len == 0 || len > MAX_NAME_BYTES || spec->partitions < 1 || spec->partitions > 1024 ||
-        (spec->many && spec->partitions != 1))
+    if (!is_name(spec->name) || spec->partitions < 1 || spec->partitions > 1024 ||
+        (spec->many && spec->partitions != 1) ||
+        (spec->pinned_group != NULL && !is_name(spec->pinned_group)))
         return SL_EINVAL;
     return log->ops->topic_open(log, spec, out);
 }
@@ -336,8 +342,7 @@ sl_err sl_log_consumer_open(sl_log *log, const sl_log_consumer_options *options,
                             sl_log_consumer **out)
 {
     SL_CHECK(log, SL_LOG_MAGIC);
-    if (options->group != NULL &&
-        (options->group[0] == '\0' || strlen(options->group) > MAX_NAME_BYTES))
+    if (options->group != NULL && !is_name(options->group))
         return SL_EINVAL;
     return log->ops->consumer_open(log, options, out);
 }
@@ -424,6 +429,8 @@ sl_err sl_log_group_get(sl_log *log, const char *group, sl_log_topic *topic, uin
                         uint64_t *offset)
 {
     SL_CHECK(log, SL_LOG_MAGIC);
+    if (!is_name(group))
+        return SL_EINVAL;
     sl_err err = check_partition(topic, partition);
     return err != SL_OK ? err : log->ops->group_get(log, group, topic, partition, offset);
 }
@@ -432,7 +439,7 @@ sl_err sl_log_group_set(sl_log *log, const char *group, sl_log_topic *topic, uin
                         uint64_t offset)
 {
     SL_CHECK(log, SL_LOG_MAGIC);
-    if (group == NULL || group[0] == '\0' || strlen(group) > MAX_NAME_BYTES)
+    if (!is_name(group))
         return SL_EINVAL;
     sl_err err = check_partition(topic, partition);
     return err != SL_OK ? err : log->ops->group_set(log, group, topic, partition, offset);

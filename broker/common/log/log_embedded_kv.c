@@ -12,7 +12,8 @@
 #include "base/assert.h"
 #include "log/elog_fn.h"
 
-#define KV_MAX_BYTES (300u << 20) /* of one key with its value */
+#define KV_MAX_BYTES    (300u << 20) /* of one key with its value */
+#define MAX_GROUP_BYTES 1024         /* as the front's */
 
 struct sl_embedded_kv {
     struct sl_embedded_kv *next;
@@ -123,7 +124,7 @@ sl_err sl_embedded_kv_commit_behind(sl_log_producer *base, const char *group, sl
 {
     SL_CHECK(base, SL_LOG_PRODUCER_MAGIC);
     SL_CHECK(topic, SL_LOG_TOPIC_MAGIC);
-    if (partition >= topic->partitions)
+    if (partition >= topic->partitions || strlen(group) > MAX_GROUP_BYTES)
         return SL_EINVAL;
     elog_producer *pr = (elog_producer *)base;
     goff_job job = {.offset = offset};

@@ -72,8 +72,8 @@ typedef struct sl_log_ops {
     void (*topic_each)(sl_log *log, void (*fn)(void *arg, const sl_log_topic_spec *spec),
                        void *arg);
 
-    /* The front has allocated nothing: the adapter allocates its own producer, whose first member
-     * is struct sl_log_producer; the front fills that member afterwards. */
+    /* The adapter allocates its own producer, whose first member is struct sl_log_producer, and
+     * fills that member. */
     sl_err (*producer_open)(sl_log *log, const sl_log_producer_options *options,
                             sl_log_producer **out);
     /* Completes what is open, drains, frees. */

@@ -148,7 +148,13 @@ static void test_group_offsets_are_set_listed_and_deleted(void **state)
     SL_TEST_OK(sl_log_group_set(fx->log, "g", topic, 0, 40));
     SL_TEST_OK(sl_log_group_set(fx->log, "g", topic, 1, 2));
     SL_TEST_OK(sl_log_group_set(fx->log, "other", topic, 1, 5));
+    char long_name[1026];
+    memset(long_name, 'g', sizeof long_name - 1);
+    long_name[sizeof long_name - 1] = '\0';
     SL_TEST_ERR(sl_log_group_set(fx->log, "", topic, 1, 5), SL_EINVAL);
+    SL_TEST_ERR(sl_log_group_set(fx->log, long_name, topic, 1, 5), SL_EINVAL);
+    SL_TEST_ERR(sl_log_group_get(fx->log, long_name, topic, 1, &offset), SL_EINVAL);
+    SL_TEST_OK(sl_log_group_set(fx->log, long_name + 1, topic, 1, 5));
     log_fx_close(fx);
     log_fx_open(fx);
     topic = log_fx_topic(fx, "t", 2, LOG_FX_PLAIN);
