@@ -186,6 +186,26 @@ static void test_writer_does_not_hold_messages_for_a_store_that_is_down(void **s
     assert_int_equal(peer_count_lines(rg->dead_path), 100);
 }
 
+/* The only message went to the dead letter: nothing is left to try, and still it is asked. */
+static void test_writer_heals_without_a_message_to_write(void **state)
+{
+    rig *rg = *state;
+    fail_from(rg, SL_SINK_AWAY, NULL);
+    rig_start(rg);
+    rig_send(rg, "a", "x");
+    sl_clock_advance(&rg->ck, 10000); // the first try took long
+    rig_turn(rg);
+    sl_clock_advance(&rg->ck, 5100);
+    rig_keep(rg);
+    assert_int_equal(rig_taken(rg), 1);
+    fake_sink_clear_rules(rg->fake);
+    assert_int_equal(rig_turn(rg), INT64_MAX);
+    sl_writer_health health;
+    sl_writer_read_health(rg->w, &health);
+    assert_true(health.ok);
+    assert_int_equal(rg->fake->probes, 1);
+}
+
 /* A full disk of the server: it answers, and takes nothing. */
 static void test_writer_store_that_answers_and_takes_nothing_is_down(void **state)
 {
@@ -457,6 +477,7 @@ int main(void)
         RIG_TEST(test_writer_slow_store_dead_letters_nothing),
         RIG_TEST(test_writer_halves_the_batch_after_a_failure),
         RIG_TEST(test_writer_does_not_hold_messages_for_a_store_that_is_down),
+        RIG_TEST(test_writer_heals_without_a_message_to_write),
         RIG_TEST(test_writer_store_that_answers_and_takes_nothing_is_down),
         RIG_TEST(test_writer_without_age_bound_gives_up_after_its_retries),
         RIG_TEST(test_writer_delay_never_passes_thirty_seconds),
