@@ -116,6 +116,13 @@ size_t sl_inbox_drain(sl_inbox *ib)
     return ib->ops->drain(ib->self);
 }
 
+/* Counts what the store refused for now. */
+static sl_err counted(sl_inbox *ib, sl_err err)
+{
+    stat_add(ib, SL_INBOX_STAT_REFUSED, err == SL_EAGAIN);
+    return err;
+}
+
 static bool is_client(sl_slice client)
 {
     return client.len > 0 && client.len <= SL_INBOX_MAX_CLIENT_BYTES;
@@ -141,7 +148,7 @@ sl_err sl_inbox_add(sl_inbox *ib, sl_slice client, uint64_t generation, const sl
             return SL_EINVAL;
     if (limit == 0 || limit > SL_INBOX_MAX_ROWS)
         limit = SL_INBOX_MAX_ROWS;
-    return ib->ops->add(ib->self, client, generation, rows, count, limit, token);
+    return counted(ib, ib->ops->add(ib->self, client, generation, rows, count, limit, token));
 }
 
 sl_err sl_inbox_read(sl_inbox *ib, sl_slice client, uint64_t generation, uint64_t after_row,
@@ -150,7 +157,8 @@ sl_err sl_inbox_read(sl_inbox *ib, sl_slice client, uint64_t generation, uint64_
     SL_CHECK(ib, INBOX_MAGIC);
     if (!is_client(client) || generation == 0 || max_rows == 0 || max_rows > SL_INBOX_MAX_ROWS)
         return SL_EINVAL;
-    return ib->ops->read(ib->self, client, generation, after_row, max_rows, max_bytes, token);
+    return counted(
+        ib, ib->ops->read(ib->self, client, generation, after_row, max_rows, max_bytes, token));
 }
 
 sl_err sl_inbox_remove(sl_inbox *ib, sl_slice client, uint64_t generation,
@@ -162,7 +170,7 @@ sl_err sl_inbox_remove(sl_inbox *ib, sl_slice client, uint64_t generation,
     for (size_t i = 0; i < count; i++)
         if (packet_ids[i] == 0)
             return SL_EINVAL;
-    return ib->ops->remove(ib->self, client, generation, packet_ids, count, token);
+    return counted(ib, ib->ops->remove(ib->self, client, generation, packet_ids, count, token));
 }
 
 sl_err sl_inbox_mark_pubrel(sl_inbox *ib, sl_slice client, uint64_t generation, uint16_t packet_id,
@@ -171,7 +179,7 @@ sl_err sl_inbox_mark_pubrel(sl_inbox *ib, sl_slice client, uint64_t generation, 
     SL_CHECK(ib, INBOX_MAGIC);
     if (!is_client(client) || generation == 0 || packet_id == 0)
         return SL_EINVAL;
-    return ib->ops->mark_pubrel(ib->self, client, generation, packet_id, token);
+    return counted(ib, ib->ops->mark_pubrel(ib->self, client, generation, packet_id, token));
 }
 
 sl_err sl_inbox_clear(sl_inbox *ib, sl_slice client, uint64_t new_generation, uint64_t token)
@@ -179,7 +187,7 @@ sl_err sl_inbox_clear(sl_inbox *ib, sl_slice client, uint64_t new_generation, ui
     SL_CHECK(ib, INBOX_MAGIC);
     if (!is_client(client))
         return SL_EINVAL;
-    return ib->ops->clear(ib->self, client, new_generation, token);
+    return counted(ib, ib->ops->clear(ib->self, client, new_generation, token));
 }
 
 sl_err sl_inbox_count(sl_inbox *ib, sl_slice client, uint64_t token)
@@ -187,7 +195,7 @@ sl_err sl_inbox_count(sl_inbox *ib, sl_slice client, uint64_t token)
     SL_CHECK(ib, INBOX_MAGIC);
     if (!is_client(client))
         return SL_EINVAL;
-    return ib->ops->count(ib->self, client, token);
+    return counted(ib, ib->ops->count(ib->self, client, token));
 }
 
 sl_err sl_inbox_commit_behind(sl_inbox *ib, const char *group, sl_log_topic *topic,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * inbox: PORT of the boxes in which messages wait for persistent DEVICE clients ("inbox" in
- * configuration). Adapters: inbox_embedded.c (rows beside the embedded log) and, later, Redis
- * (sorted set, bodies and last packet id per client). The front functions in inbox.c own checks,
+ * configuration). Adapters: inbox_embedded.c (rows beside the embedded log), inbox_redis.c
+ * (Redis: sorted set, bodies and counters per client). The front functions in inbox.c own checks,
  * limits, statistics and trace; callers use nothing else and never ask which adapter it is.
  *
  * A box holds rows, oldest first, each with a packet id that no other row of the box has. A row is
@@ -103,6 +103,9 @@ typedef struct sl_inbox_done {
     size_t dropped;       /* replays and rows of an older generation */
     size_t evicted;       /* oldest rows that had to go, those of this add included */
     bool durable_follows; /* QoS 2 rows may leave only at SL_INBOX_OP_ADD_DURABLE */
+    bool is_repeated;     /* an answer of the store was lost and the add was done again: what counts
+                             as dropped may be rows of this add, stored all the same; a read finds
+                             them */
 
     /* read: borrowed for the callback; who keeps a packet, takes a reference to body */
     const sl_inbox_entry *entries;
@@ -118,11 +121,14 @@ typedef struct sl_inbox_done {
     size_t count; /* rows in the box */
 } sl_inbox_done;
 
+struct sl_inbox_redis_options;
+
 typedef struct sl_inbox_options {
-    sl_log *log;              /* embedded adapter: borrowed, outlives the port */
-    sl_clock *clock;          /* borrowed */
-    sl_dur_ms default_ttl_ms; /* of rows without an expiry (7 days) */
-    size_t max_cached;        /* clients whose counters stay in memory (65536) */
+    sl_log *log;                                /* embedded adapter: borrowed, outlives the port */
+    const struct sl_inbox_redis_options *redis; /* Redis adapter: borrowed, outlives the port */
+    sl_clock *clock;                            /* borrowed */
+    sl_dur_ms default_ttl_ms;                   /* of rows without an expiry (7 days) */
+    size_t max_cached;                          /* clients whose counters stay in memory (65536) */
     /* Any thread: completions wait; must only arrange that the owner calls sl_inbox_drain soon. At
      * most one wake is open between two drains. NULL for a thread that polls. */
     void (*wake)(void *arg);
@@ -130,6 +136,9 @@ typedef struct sl_inbox_options {
      * ADD_DURABLE and MARK_PUBREL, which wait for the disk. */
     void (*done)(void *arg, const sl_inbox_done *done);
     void (*room)(void *arg); /* from drain, after SL_EAGAIN: try again. May be NULL */
+    /* Commits an offset for sl_inbox_commit_behind when the store is not beside the log (Redis):
+     * the consumer's own commit. From commit_behind, drain or close. */
+    sl_err (*commit)(void *arg, sl_log_topic *topic, uint16_t partition, uint64_t offset);
     void *arg;
     sl_stats *stats;     /* may be NULL */
     unsigned stats_base; /* id of the first row of SL_INBOX_STAT_MAP in stats */
@@ -150,7 +159,12 @@ typedef struct sl_inbox_options {
     X(REPAIRED, COUNTER, "sluice_inbox_repaired_rows_total",                                       \
       "Entries without a message that were taken out of inboxes.")                                 \
     X(FAILED, COUNTER, "sluice_inbox_failed_operations_total",                                     \
-      "Inbox operations that failed in the store.")
+      "Inbox operations that failed in the store.")                                                \
+    X(REFUSED, COUNTER, "sluice_inbox_refused_operations_total",                                   \
+      "Inbox operations that had to wait because the store's queue was full or an add of the "     \
+      "client was under way.")                                                                     \
+    X(UNREACHABLE, GAUGE, "sluice_inbox_unreachable",                                              \
+      "Inbox stores (one per device loop) that cannot be reached now; their operations wait.")
 enum {
 #define SL_INBOX_STAT_ENUM(name, kind, metric, help) SL_INBOX_STAT_##name,
     SL_INBOX_STAT_MAP(SL_INBOX_STAT_ENUM)
@@ -161,7 +175,7 @@ enum {
 /* ---- the port ------------------------------------------------------------------------------ */
 
 struct sl_inbox_ops;
-extern const struct sl_inbox_ops sl_inbox_embedded_ops;
+extern const struct sl_inbox_ops sl_inbox_embedded_ops; /* inbox_redis.h has the other */
 
 /** Errors as the adapter's store; SL_EINVAL a bad option. @thread the owner's, or init */
 SL_MUST_USE sl_err sl_inbox_open(const struct sl_inbox_ops *ops, const sl_inbox_options *options,
@@ -181,7 +195,8 @@ size_t sl_inbox_drain(sl_inbox *ib);
  * @thread the owner's */
 
 /** Stores rows in order; all or none. Completes when they are written (kill-safe: the source is
- * durable and replayed); with QoS 2 rows a second time when they are below the synced end. limit:
+ * durable and replayed); with QoS 2 rows a second time when they are below the synced end, if they
+ * were not with the first (durable_follows tells). limit:
  * rows the box may hold; the oldest are evicted. 0 = SL_INBOX_MAX_ROWS. */
 SL_MUST_USE sl_err sl_inbox_add(sl_inbox *ib, sl_slice client, uint64_t generation,
                                 const sl_inbox_row *rows, size_t count, size_t limit,
@@ -209,7 +224,9 @@ SL_MUST_USE sl_err sl_inbox_clear(sl_inbox *ib, sl_slice client, uint64_t new_ge
 /** Completes with the number of rows (expired ones included until they are read). */
 SL_MUST_USE sl_err sl_inbox_count(sl_inbox *ib, sl_slice client, uint64_t token);
 /** The group has handled everything below offset: committed behind all operations taken before,
- * never ahead of them. No completion. @thread the owner's */
+ * never ahead of them. No completion.
+ * Errors SL_EAGAIN too many wait (a later offset goes further); SL_EUNSUPPORTED no commit function
+ * in the options; SL_ECLOSED. @thread the owner's */
 SL_MUST_USE sl_err sl_inbox_commit_behind(sl_inbox *ib, const char *group, sl_log_topic *topic,
                                           uint16_t partition, uint64_t offset);
 

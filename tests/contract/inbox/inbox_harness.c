@@ -74,7 +74,9 @@ static void forget_results(inbox_harness *hs)
 static void open_inbox(inbox_harness *hs)
 {
     hs->factory->open_store(hs->store);
-    sl_inbox_options options = {.log = hs->factory->log_of(hs->store),
+    const inbox_factory *fy = hs->factory;
+    sl_inbox_options options = {.log = fy->log_of != NULL ? fy->log_of(hs->store) : NULL,
+                                .redis = fy->redis_of != NULL ? fy->redis_of(hs->store) : NULL,
                                 .clock = &hs->clock,
                                 .default_ttl_ms = HARNESS_TTL,
                                 .max_cached = hs->max_cached,

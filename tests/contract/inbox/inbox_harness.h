@@ -17,9 +17,11 @@ typedef struct inbox_factory {
     const sl_inbox_ops *ops;
     void *(*new_store)(sl_clock *ck); /* empty */
     void (*open_store)(void *store);  /* before the inbox */
-    sl_log *(*log_of)(void *store);   /* embedded: of the open store; else NULL */
+    sl_log *(*log_of)(void *store);   /* embedded: of the open store */
     void (*close_store)(void *store); /* after the inbox; what is stored stays */
     void (*free_store)(void *store);  /* removes it */
+    const struct sl_inbox_redis_options *(*redis_of)(void *store); /* Redis; else NULL */
+    bool is_durable_at_once; /* an add that is complete needs no second completion */
 } inbox_factory;
 
 typedef struct inbox_harness {
