@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/resource.h>
 
 #include "base/alloc.h"
 #include "base/logger.h"
@@ -209,8 +209,20 @@ static sigset_t watched_signals(void)
     return set;
 }
 
+/* A descriptor per stream: the usual soft limit of 1024 is less than mqtt-sse/max-connections. */
+static void raise_descriptor_limit(void)
+{
+    struct rlimit rl;
+    if (getrlimit(RLIMIT_NOFILE, &rl) != 0 || rl.rlim_cur >= rl.rlim_max)
+        return;
+    rl.rlim_cur = rl.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &rl) != 0)
+        sl_warn(SL_C_GATEWAY, "GATEWAY-DESCRIPTORS", SL_E(sl_err_from_errno(errno)));
+}
+
 static int run(sl_gateway_conf **cf, const arguments *args)
 {
+    raise_descriptor_limit();
     // blocked before any thread exists, so that only this thread takes them
     sigset_t set = watched_signals();
     pthread_sigmask(SIG_BLOCK, &set, NULL);
