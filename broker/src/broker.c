@@ -139,14 +139,22 @@ static sl_err open_log(sl_core *core, char **why)
 /* ---- values asked for when the metrics page is made
  * ------------------------------------------------------ */
 
+/* The page may be asked for while the trie is not there yet, or no more: ready says whether it is,
+ * and the admin port ends before the trie does. */
+static sl_sub_trie_counts trie_counts(void *arg)
+{
+    sl_core *core = arg;
+    return atomic_load(&core->ready) ? sl_sub_trie_count(core->trie) : (sl_sub_trie_counts){0};
+}
+
 static int64_t trie_subscriptions(void *arg)
 {
-    return (int64_t)sl_sub_trie_count(((sl_core *)arg)->trie).subscriptions;
+    return (int64_t)trie_counts(arg).subscriptions;
 }
 
 static int64_t trie_nodes(void *arg)
 {
-    return (int64_t)sl_sub_trie_count(((sl_core *)arg)->trie).nodes;
+    return (int64_t)trie_counts(arg).nodes;
 }
 
 /* ---- parts
@@ -176,8 +184,6 @@ static sl_err make_state(sl_broker *br, char **why)
     while (steps < (uint32_t)sl_conf_int(cf, "trace.steps"))
         steps *= 2;
     core->trace = sl_msg_trace_new(core->clock, steps, sl_conf_bool(cf, "trace.messages"));
-    sl_stats_set_source(core->stats, SL_BS_SUBSCRIPTIONS, trie_subscriptions, core);
-    sl_stats_set_source(core->stats, SL_BS_TRIE_NODES, trie_nodes, core);
     sl_err err = sl_manager_load(core);
     if (err == SL_ENOSPC)
         *why = message("the disk of %s is full, or less than %lld bytes of it are free "
@@ -310,6 +316,8 @@ sl_err sl_broker_start(const sl_conf *cf, sl_broker **out, char **why)
     core->clock = &br->clock;
     core->conf = cf;
     core->stats = sl_stats_new(SL_BROKER_STAT_ROWS, SL_BS_COUNT);
+    sl_stats_set_source(core->stats, SL_BS_SUBSCRIPTIONS, trie_subscriptions, core);
+    sl_stats_set_source(core->stats, SL_BS_TRIE_NODES, trie_nodes, core);
     sl_broker_conf_limits(cf, &core->limits);
     name_service(br);
     sl_err err = check_anonymous(core, why);
@@ -442,10 +450,10 @@ void sl_broker_stop(sl_broker **pointer)
     if (core->io_count > 0)
         end_connections(core);
     stop_loops(core);
+    sl_admin_free(&br->admin); // it shows what is freed next
     free_parts(core);
     if (core->log != NULL)
         sl_log_close(&core->log);
-    sl_admin_free(&br->admin);
     sl_msg_trace_free(&core->trace);
     sl_stats_free(&core->stats);
     if (was_ready)

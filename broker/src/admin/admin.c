@@ -68,7 +68,7 @@ static void trace(void *arg, const sl_http_req *req, sl_http_resp *resp)
         sl_http_resp_msg(resp, 403, "the trace is shown on loopback only");
         return;
     }
-    if (core->trace == NULL || !atomic_load(&core->trace->on)) {
+    if (!atomic_load(&core->ready) || !atomic_load(&core->trace->on)) {
         sl_http_resp_msg(resp, 404, "message trace is off: start with SLUICE_TRACE_MESSAGES=true");
         return;
     }
