@@ -118,13 +118,14 @@ static void wait_closed(fixture *fx)
 static void say(fixture *fx, const char *head, const char *body)
 {
     sl_rbuf *rb = NULL;
+    uint32_t len = 0;
     if (body != NULL) {
-        rb = sl_rbuf_new(strlen(body));
-        memcpy(rb->data, body, strlen(body));
-        rb->len = (uint32_t)strlen(body);
+        len = (uint32_t)strlen(body);
+        rb = sl_rbuf_new(len);
+        memcpy(rb->data, body, len);
+        rb->len = len;
     }
-    SL_TEST_OK(sl_http_stream_write(fx->us.st, sl_slice_str(head), rb, 0,
-                                    rb == NULL ? 0 : (uint32_t)strlen(body)));
+    SL_TEST_OK(sl_http_stream_write(fx->us.st, sl_slice_str(head), rb, 0, len));
     sl_rbuf_unref(&rb);
 }
 
