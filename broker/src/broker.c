@@ -30,6 +30,7 @@
 #include "session/stamps.h"
 #include "stats/broker_stats.h"
 #include "stats/msg_trace.h"
+#include "store/inbox_redis_conf.h"
 
 #define MAX_IO_LOOPS  64
 #define MIN_SPARE_FDS 16
@@ -196,6 +197,15 @@ static sl_err make_state(sl_broker *br, char **why)
     return err;
 }
 
+/* Where the inboxes are; only here is it known which adapter that is. */
+static sl_err choose_inbox(sl_core *core, char **why)
+{
+    core->inbox_ops = &sl_inbox_embedded_ops;
+    if (strcmp(sl_conf_str(core->conf, "storage.inbox"), "redis") != 0)
+        return SL_OK;
+    return sl_inbox_redis_load(core->conf, &core->inbox_redis, &core->inbox_ops, why);
+}
+
 static unsigned cores(void)
 {
     long n = sysconf(_SC_NPROCESSORS_ONLN);
@@ -321,6 +331,8 @@ sl_err sl_broker_start(const sl_conf *cf, sl_broker **out, char **why)
     sl_broker_conf_limits(cf, &core->limits);
     name_service(br);
     sl_err err = check_anonymous(core, why);
+    if (err == SL_OK)
+        err = choose_inbox(core, why);
     // The admin port answers while the state is being restored: alive, not ready.
     if (err == SL_OK)
         err = sl_admin_new(core, &br->admin, why);
@@ -455,6 +467,7 @@ void sl_broker_stop(sl_broker **pointer)
     if (core->log != NULL)
         sl_log_close(&core->log);
     sl_msg_trace_free(&core->trace);
+    sl_inbox_redis_options_free(&core->inbox_redis);
     sl_stats_free(&core->stats);
     if (was_ready)
         sl_info(SL_C_BROKER, "BROKER-STOPPED");

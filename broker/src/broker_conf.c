@@ -4,6 +4,8 @@
  */
 #include "broker_conf.h"
 
+#include "store/inbox_redis_conf.h"
+
 #define BOOL(key, env, def, help)                                                                  \
     {                                                                                              \
         key, env, SL_CONF_BOOL, def, 0, 0, NULL, NULL, false, help                                 \
@@ -30,6 +32,8 @@ const sl_conf_row SL_BROKER_CONF_ROWS[] = {
     ENUM("storage.durability", "SLUICE_DURABILITY", "fsync", "fsync|os",
          "fsync: what was acknowledged survives a power cut. os: it survives the process, as with "
          "Kafka's acks=1."),
+    ENUM("storage.inbox", "SLUICE_INBOX", "embedded", "embedded|redis",
+         "Where messages wait for persistent clients: beside the log, or in Redis (redis.*)."),
     INT("storage.gather-ms", "SLUICE_GATHER_MS", "2", 0, 100, "ms",
         "How long a group commit collects records under load."),
     INT("storage.queue-max-bytes", "SLUICE_LOG_QUEUE_MAX_BYTES", "67108864", 1048576, 4294967296,
@@ -111,6 +115,8 @@ const sl_conf_row SL_BROKER_CONF_ROWS[] = {
     INT("queue.msg-all.retention-bytes", "SLUICE_MSG_ALL_RETENTION_BYTES", "2147483648", -1,
         1099511627776, "bytes",
         "Dispatched messages kept per partition of tbmq.msg.all; -1 = no limit."),
+
+    SL_INBOX_REDIS_CONF_ROWS,
 
     ENUM("logging.level", "SLUICE_LOG_LEVEL", "info", "error|warn|info",
          "Least important level that is written to standard error."),

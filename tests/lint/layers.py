@@ -34,7 +34,8 @@ INCLUDE_ROOTS = [COMMON, "broker/src", "broker/integration", "gateway/src", "plu
 # is private to its folder.
 LIBRARIES = {
     "uv.h": ["broker/common/loop", "broker/common/net", "broker/common/http"],
-    "openssl/": ["broker/common/net", "broker/common/http"],
+    "openssl/": ["broker/common/net", "broker/common/http", "broker/src/store/redis_client.c"],
+    "hiredis/": ["broker/src/store/redis_reply.c"],
     "http_parser.h": ["broker/common/http"],
     "microhttpd.h": ["broker/common/http"],
     "rocksdb/": ["broker/common/log"],

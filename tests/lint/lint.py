@@ -29,7 +29,7 @@ BANNED = {
 INCLUDE_FLAGS = ["-Ibroker/common", "-Ibroker/src", "-Igateway/src", "-Iplugins/include",
                  "-Itests/support"]
 LIBRARY_PACKAGES = ["libuv", "yaml-0.1", "libcjson", "libxxhash", "liburcu", "sqlite3", "openssl",
-                    "libmicrohttpd", "libmongoc-1.0", "cmocka"]
+                    "libmicrohttpd", "libmongoc-1.0", "hiredis", "cmocka"]
 # Written in parts, so that this file does not contain what it looks for.
 FORBIDDEN_WORDS = [
     ("/" + "work/", "a path of one machine"), ("/" + "farm/", "a path of one machine"),

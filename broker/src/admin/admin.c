@@ -12,6 +12,7 @@
 #include "base/logger.h"
 #include "http/pages.h"
 #include "http/server.h"
+#include "stats/broker_stats.h"
 #include "stats/msg_trace.h"
 
 #define DRAIN_MS 2000
@@ -40,7 +41,7 @@ static void live(void *arg, sl_http_stream *st)
     answer_json(st, 200, "{\"status\":\"UP\"}");
 }
 
-/* Ready: state replayed, consumers running, and the log takes appends. */
+/* Ready: state replayed, consumers running, the log takes appends, the inboxes can be reached. */
 static void ready(void *arg, sl_http_stream *st)
 {
     sl_core *core = ((sl_admin *)arg)->core;
@@ -53,6 +54,10 @@ static void ready(void *arg, sl_http_stream *st)
     } else if (!sl_log_is_healthy(core->log, &why)) {
         sl_http_resp_msg(sl_http_stream_resp(st), 503, why);
         sl_http_stream_reply(st);
+    } else if (sl_stats_get(core->stats, SL_BS_INBOX + SL_INBOX_STAT_UNREACHABLE) > 0) {
+        answer_json(st, 503,
+                    "{\"status\":\"OUT_OF_SERVICE\",\"msg\":\"the inbox store (Redis) cannot be "
+                    "reached; messages for persistent clients wait in the log\"}");
     } else {
         answer_json(st, 200, "{\"status\":\"UP\"}");
     }

@@ -28,6 +28,8 @@
 static void take_acks(sl_device_loop *dl);
 static sl_err give_acks(sl_device_loop *dl, device *dv, const uint16_t *packet_ids, size_t count,
                         uint8_t kind);
+static void keep_acks(sl_device_loop *dl, device *dv, const uint16_t *packet_ids, size_t count,
+                      uint8_t kind);
 static void take_clears(sl_device_loop *dl);
 
 void sl_device_count(sl_device_loop *dl, unsigned stat, int64_t delta)
@@ -240,7 +242,9 @@ static void on_pubrel_marked(sl_device_loop *dl, const op_ref *ref, const sl_inb
         return;
     if (done->err != SL_OK && done->err != SL_ENOTFOUND) {
         sl_error(SL_C_INBOX, "PUBREL-NOT-STORED", SL_B("client", sl_device_id(dv)),
-                 SL_E(done->err)); // the client sends PUBREC again when it returns
+                 SL_E(done->err));
+        keep_acks(dl, dv, &ref->packet_id, 1, SL_DEVICE_PUBREC); // the client waits for PUBREL
+        sl_timer_start(&dl->retry, DEVICE_RETRY_MS, 0);
         return;
     }
     sl_delivery item = {.slot = dv->route.slot,
@@ -323,6 +327,12 @@ static void wake_drain(void *arg)
 {
     sl_device_loop *dl = arg;
     sl_loop_post(dl->lp, &dl->drain_mail);
+}
+
+static sl_err commit(void *arg, sl_log_topic *topic, uint16_t partition, uint64_t offset)
+{
+    sl_device_loop *dl = arg;
+    return sl_log_consumer_commit(dl->consumer, topic, partition, offset);
 }
 
 static void on_retry(void *arg)
@@ -671,18 +681,20 @@ sl_err sl_device_loop_new(sl_core *core, unsigned index, sl_device_loop **out)
     snprintf(name, sizeof(name), "device-%u", index);
     sl_err err = sl_loop_new(name, core->clock, &dl->lp);
     sl_inbox_options io = {.log = core->log,
+                           .redis = core->inbox_redis,
                            .clock = core->clock,
                            .default_ttl_ms = core->limits.inbox_ttl,
                            .max_cached = 65536,
                            .wake = wake_drain,
                            .done = on_inbox_done,
                            .room = on_inbox_room,
+                           .commit = commit,
                            .arg = dl,
                            .stats = core->stats,
                            .stats_base = SL_BS_INBOX,
                            .stats_shard = SL_STATS_SHARDS - 1};
     if (err == SL_OK)
-        err = sl_inbox_open(&sl_inbox_embedded_ops, &io, &dl->inbox);
+        err = sl_inbox_open(core->inbox_ops, &io, &dl->inbox);
     sl_log_consumer_options co = {.group = SL_DEVICE_GROUP,
                                   .reset = SL_LOG_EARLIEST,
                                   .both_stages = false,

@@ -159,6 +159,8 @@ static void deliver_add(sl_device_loop *dl, device *dv, const pack_add *add,
     if (dv == NULL || !dv->attached)
         return;
     dv->stored_meanwhile = true;
+    if (done->is_repeated && done->dropped > 0)
+        dv->up_to_date = false; // rows that look like replays may be of a first attempt
     size_t at = 0;
     for (const pack_row *pr = add->first; pr != NULL && at < done->assigned_count;
          pr = pr->next, at++) {
@@ -202,6 +204,9 @@ void sl_device_on_add(sl_device_loop *dl, op_ref *ref, const sl_inbox_done *done
         add->taken = false;
         if (ref->add < pk->next_add)
             pk->next_add = ref->add;
+        device *behind = sl_map_get(dl->by_id, add->client);
+        if (behind != NULL)
+            behind->up_to_date = false; // rows may have been stored all the same
         sl_timer_start(&dl->retry, DEVICE_RETRY_MS, 0);
         return;
     }
