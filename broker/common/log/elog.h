@@ -113,6 +113,7 @@ typedef struct elog_part {
 
     /* the keeper's only */
     uint64_t want;      /* start that retention asks for */
+    uint64_t limit;     /* the same, but not past the pinned group */
     uint64_t ref_min;   /* oldest live reference into it */
     uint64_t oldest_at; /* start for which oldest_ms was read */
     sl_wall_ms oldest_ms;
@@ -406,6 +407,7 @@ typedef struct elog {
     _Atomic uint64_t corrupt_batches;
     _Atomic uint64_t lost_sources;
     sl_log_limit lost_limit;
+    size_t copy_budget; /* bytes that one retention pass copies out at most */
 
     pthread_mutex_t keeper_lock;
     pthread_cond_t keeper_cond;

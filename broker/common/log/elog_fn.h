@@ -130,8 +130,8 @@ void elog_fail(elog *el, sl_err err, const char *event, const char *message);
 
 /* ---- log_embedded_sync.c ---- */
 
-/** Takes a written commit; wrote: it put something into the store. @thread writer */
-void elog_sync_push(elog *el, elog_commit **cm, bool wrote);
+/** Takes a written commit. @thread writer */
+void elog_sync_push(elog *el, elog_commit **cm);
 /** Waits while more than max_bytes wait for a sync. @thread writer */
 void elog_sync_backlog(elog *el, size_t max_bytes);
 /** Waits for a barrier. @thread any but writer, syncer */
@@ -176,8 +176,14 @@ SL_MUST_USE sl_err elog_store_read(elog *el, const elog_part *part, uint64_t off
 
 /* ---- log_embedded_batch.c: records of a batch in a reader's hands ---- */
 
-/** What resolves the references of this batch; NULL when it has none. @thread any */
-void *elog_resolver_new(elog *el, const sl_rbuf *buf);
+typedef struct elog_resolver elog_resolver;
+/** What resolves the references of this batch of part; NULL when it has none. @thread any */
+elog_resolver *elog_resolver_new(elog *el, elog_part *part, const sl_rbuf *buf);
+void elog_resolver_free(elog_resolver **rs);
+/** Fills key, value, headers, time and body of a reference from its source; out->key and
+ * out->headers are the reference's own before. What they point to lives as long as rs.
+ * False: the source is gone. @thread the resolver's */
+bool elog_resolve(elog_resolver *rs, const sl_batch_record *ref, sl_log_record *out);
 void elog_batch_release(sl_log_batch *batch);
 bool elog_batch_next(const sl_log_batch *batch, size_t *pos, sl_log_record *out);
 
@@ -232,7 +238,7 @@ void elog_assign_act(elog_consumer *co);
 /** Leaves all groups. @thread the consumer's */
 void elog_assign_leave(elog_consumer *co);
 
-/* ---- log_embedded_retention.c, log_embedded_keeper.c ---- */
+/* ---- log_embedded_retention.c, log_embedded_copyout.c, log_embedded_keeper.c ---- */
 
 SL_MUST_USE sl_err elog_keeper_start(elog *el);
 void elog_keeper_stop(elog *el);
@@ -243,6 +249,9 @@ void elog_retention_run(elog *el);
 /** Notes what a written chunk stores and refers to. @locks part lock @thread writer */
 void elog_marks_add(elog_part *part, uint64_t end, uint64_t bytes);
 void elog_refs_add(elog_part *part, const elog_chunk *ch);
+/** Replaces references of part, at or above live, to what retention is about to take by copies;
+ * stops when the budget is used up. @thread keeper */
+void elog_copy_out(elog *el, elog_part *part, uint64_t live, size_t *budget);
 /** Estimates what is stored of a partition that was just opened. @thread init */
 void elog_marks_load(elog *el, elog_part *part);
 

@@ -11,6 +11,8 @@
 #include "base/logger.h"
 #include "log/elog_fn.h"
 
+#define COPY_BUDGET (64u << 20)
+
 static void cond_init(pthread_cond_t *cond)
 {
     pthread_condattr_t attr;
@@ -27,6 +29,7 @@ static elog *elog_new(sl_log *log)
     el->dir = sl_strdup(log->options.dir);
     el->lock_fd = -1;
     el->fsync = log->options.fsync;
+    el->copy_budget = COPY_BUDGET;
     atomic_store(&el->low_space_bytes, log->options.low_space_bytes);
     pthread_mutex_init(&el->topics_lock, NULL);
     pthread_mutex_init(&el->producers_lock, NULL);

@@ -24,16 +24,18 @@ typedef struct source_view {
     uint64_t at;
 } source_view;
 
-typedef struct elog_resolver {
+struct elog_resolver {
     elog *el;
+    elog_part *part;   /* of the references themselves */
+    source_view own;   /* the same batch as the store has it by now */
     elog_topic *topic; /* of the last reference */
     source_view views[CACHED_SOURCES];
     sl_rbuf **kept; /* owned: what handed-out records point into */
     uint32_t kept_count;
     uint32_t kept_cap;
-} elog_resolver;
+};
 
-void *elog_resolver_new(elog *el, const sl_rbuf *buf)
+elog_resolver *elog_resolver_new(elog *el, elog_part *part, const sl_rbuf *buf)
 {
     sl_batch_info info;
     if (sl_batch_open(sl_slice_of(buf->data, buf->len), false, &info) != SL_OK ||
@@ -41,7 +43,25 @@ void *elog_resolver_new(elog *el, const sl_rbuf *buf)
         return NULL;
     elog_resolver *rs = sl_calloc(1, sizeof *rs);
     rs->el = el;
+    rs->part = part;
     return rs;
+}
+
+void elog_resolver_free(elog_resolver **ptr)
+{
+    elog_resolver *rs = *ptr;
+    *ptr = NULL;
+    if (rs == NULL)
+        return;
+    for (uint32_t i = 0; i < rs->kept_count; i++)
+        sl_rbuf_unref(&rs->kept[i]);
+    for (unsigned i = 0; i < CACHED_SOURCES; i++)
+        if (rs->views[i].cold)
+            sl_rbuf_unref(&rs->views[i].buf);
+    if (rs->own.cold)
+        sl_rbuf_unref(&rs->own.buf);
+    sl_free(rs->kept);
+    sl_free(rs);
 }
 
 static void keep(elog_resolver *rs, sl_rbuf *buf)
@@ -56,15 +76,7 @@ static void keep(elog_resolver *rs, sl_rbuf *buf)
 void elog_batch_release(sl_log_batch *batch)
 {
     elog_resolver *rs = batch->_impl;
-    if (rs != NULL) {
-        for (uint32_t i = 0; i < rs->kept_count; i++)
-            sl_rbuf_unref(&rs->kept[i]);
-        for (unsigned i = 0; i < CACHED_SOURCES; i++)
-            if (rs->views[i].cold)
-                sl_rbuf_unref(&rs->views[i].buf);
-        sl_free(rs->kept);
-        sl_free(rs);
-    }
+    elog_resolver_free(&rs);
     batch->_impl = NULL;
     if (batch->_buf != NULL)
         sl_rbuf_unref(&batch->_buf);
@@ -107,6 +119,26 @@ static bool view_holds(const source_view *sv, const elog_part *part, uint64_t of
            offset < sv->info.base + sv->info.count;
 }
 
+/* The record at offset of a view that holds it. */
+static bool view_find(source_view *sv, uint64_t offset, sl_batch_record *record)
+{
+    sl_slice bytes = sl_slice_of(sv->buf->data, sv->buf->len);
+    if (offset < sv->at)
+        sv->pos = 0;
+    for (;;) {
+        uint64_t before = sv->pos;
+        if (!sl_batch_next(bytes, &sv->info, &sv->pos, record) || record->offset > offset) {
+            sv->pos = sv->at = 0;
+            return false;
+        }
+        if (record->offset == offset) {
+            sv->pos = before; // several references to one source follow each other
+            sv->at = offset;
+            return true;
+        }
+    }
+}
+
 static bool find_source(elog_resolver *rs, const sl_batch_source *source, source_view **out,
                         sl_batch_record *record)
 {
@@ -119,22 +151,8 @@ static bool find_source(elog_resolver *rs, const sl_batch_source *source, source
     if (!view_holds(sv, part, source->offset) &&
         (!view_load(rs, sv, part, source->offset) || !view_holds(sv, part, source->offset)))
         return false;
-    sl_slice bytes = sl_slice_of(sv->buf->data, sv->buf->len);
-    if (sv->pos == 0 || source->offset < sv->at)
-        sv->pos = 0;
-    for (;;) {
-        uint64_t before = sv->pos;
-        if (!sl_batch_next(bytes, &sv->info, &sv->pos, record) || record->offset > source->offset) {
-            sv->pos = 0;
-            return false;
-        }
-        if (record->offset == source->offset) {
-            sv->pos = before; // several references to one source follow each other
-            sv->at = source->offset;
-            *out = sv;
-            return true;
-        }
-    }
+    *out = sv;
+    return view_find(sv, source->offset, record);
 }
 
 /* Key and headers of the reference before those of the source, and the value if it has to be
@@ -163,17 +181,47 @@ static void merge(elog_resolver *rs, const sl_batch_record *ref, const sl_batch_
     }
 }
 
-static bool resolve(elog_resolver *rs, const sl_batch_record *ref, sl_log_record *out)
+/* Retention took the source after it had made a copy of this record: this batch is older, the store
+ * has the copy. */
+static bool resolve_from_copy(elog_resolver *rs, const sl_batch_record *ref, sl_log_record *out)
+{
+    source_view *sv = &rs->own;
+    sl_batch_record copy;
+    if (!view_holds(sv, rs->part, ref->offset)) {
+        sl_rbuf *buf = NULL;
+        sl_batch_info info;
+        if (elog_store_read(rs->el, rs->part, ref->offset, ref->offset + 1, &buf, &info) != SL_OK)
+            return false;
+        view_set(rs, sv, rs->part, buf, true);
+        sv->info = info;
+    }
+    if (!view_holds(sv, rs->part, ref->offset) || !view_find(sv, ref->offset, &copy) ||
+        (copy.flags & SL_BATCH_REFERENCE) != 0)
+        return false;
+    const sl_batch_record nothing = {.offset = ref->offset};
+    out->time_ms = copy.time_ms;
+    merge(rs, &nothing, &copy, true, out);
+    return true;
+}
+
+static void note_lost(elog_resolver *rs, const sl_batch_source *source)
+{
+    uint64_t lost = atomic_fetch_add(&rs->el->lost_sources, 1) + 1;
+    uint32_t held = 0;
+    if (sl_log_limit_pass(&rs->el->lost_limit, 5, 10000, &held))
+        sl_warn(SL_C_LOG, "LOG-SOURCE-LOST", SL_U("topic-id", source->topic_id),
+                SL_U("partition", source->partition), SL_U("offset", source->offset),
+                SL_U("total", lost), SL_U("suppressed", held));
+}
+
+bool elog_resolve(elog_resolver *rs, const sl_batch_record *ref, sl_log_record *out)
 {
     source_view *sv = NULL;
     sl_batch_record source;
     if (!find_source(rs, &ref->source, &sv, &source)) {
-        uint64_t lost = atomic_fetch_add(&rs->el->lost_sources, 1) + 1;
-        uint32_t held = 0;
-        if (sl_log_limit_pass(&rs->el->lost_limit, 5, 10000, &held))
-            sl_warn(SL_C_LOG, "LOG-SOURCE-LOST", SL_U("topic-id", ref->source.topic_id),
-                    SL_U("partition", ref->source.partition), SL_U("offset", ref->source.offset),
-                    SL_U("total", lost), SL_U("suppressed", held));
+        if (resolve_from_copy(rs, ref, out))
+            return true;
+        note_lost(rs, &ref->source);
         return false;
     }
     out->time_ms = source.time_ms;
@@ -227,7 +275,7 @@ bool elog_batch_next(const sl_log_batch *batch, size_t *pos, sl_log_record *out)
         if ((info.hints & SL_BATCH_ROWS) == 0 && rec.offset < batch->base)
             continue;
         fill_record(&rec, batch->_buf, out);
-        if ((rec.flags & SL_BATCH_REFERENCE) == 0 || resolve(batch->_impl, &rec, out))
+        if ((rec.flags & SL_BATCH_REFERENCE) == 0 || elog_resolve(batch->_impl, &rec, out))
             return true;
     }
     return false;

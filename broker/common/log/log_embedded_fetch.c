@@ -152,7 +152,7 @@ static void hand_out(elog_fetch *fe, elog_sub *sub, sl_rbuf **buf, unsigned stag
                          .count = (uint32_t)(next - from),
                          ._buf = *buf};
     if (*buf != NULL)
-        ba->_impl = elog_resolver_new(sub->co->el, *buf);
+        ba->_impl = elog_resolver_new(sub->co->el, sub->part, *buf);
     size_t bytes = *buf == NULL ? 0 : (*buf)->len;
     fe->bytes_left = bytes >= fe->bytes_left ? 0 : fe->bytes_left - bytes;
     *buf = NULL;

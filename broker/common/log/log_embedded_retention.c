@@ -5,7 +5,8 @@
  * oldest live reference. docs/log-embedded.md has the rules.
  *
  * The order in a pass: want (age, size) -> raise the floors (new references below become copies)
- * -> wait for a commit -> count the references -> cut -> start rows durable -> delete data.
+ * -> wait for a commit -> copy out old references, count those that are left -> cut -> start rows
+ * and copies durable -> delete data.
  */
 #include <string.h>
 
@@ -303,15 +304,10 @@ static sl_err put_start(elog *el, const elog_part *part, uint64_t start)
 }
 
 /* Moves the start; true if it moved. */
-static bool cut(elog *el, elog_part *part, const char *pinned_group, bool *held)
+static bool cut(elog *el, elog_part *part, bool *held)
 {
-    uint64_t start = atomic_load(&part->start), to = part->want, committed = 0;
-    if (pinned_group != NULL) {
-        if (!elog_goff_get(el, pinned_group, part, &committed))
-            committed = start;
-        to = committed < to ? committed : to;
-    }
-    to = part->ref_min < to ? part->ref_min : to;
+    uint64_t start = atomic_load(&part->start);
+    uint64_t to = part->ref_min < part->limit ? part->ref_min : part->limit;
     *held = *held || to < part->want;
     if (to <= start || put_start(el, part, to) != SL_OK)
         return false;
@@ -381,42 +377,50 @@ static topic_view *copy_topics(elog *el, size_t *count)
     return views;
 }
 
-/* Fills want of every partition; true if any start has to move. */
+/* What retention asks of one partition. True if its start has to move. */
+static bool find_want(elog *el, elog_part *part, const char *pinned_group)
+{
+    uint64_t start = atomic_load(&part->start), committed = start;
+    part->want = part->limit = start;
+    part->ref_min = UINT64_MAX;
+    if (part->topic->compacted)
+        return false;
+    uint64_t size = want_by_size(part), age = want_by_age(el, part);
+    part->want = part->limit = size > age ? size : age;
+    if (part->want <= start)
+        return false;
+    if (pinned_group != NULL &&
+        (!elog_goff_get(el, pinned_group, part, &committed) || committed < part->limit))
+        part->limit = committed > start ? committed : start;
+    if (part->want > atomic_load(&part->floor))
+        atomic_store_explicit(&part->floor, part->want, memory_order_release);
+    return true;
+}
+
 static bool find_wants(elog *el, const topic_view *views, size_t count)
 {
     bool any = false;
-    for (size_t i = 0; i < count; i++) {
-        elog_topic *tp = views[i].tp;
-        for (uint16_t k = 0; k < tp->base.partitions; k++) {
-            elog_part *part = &tp->parts[k];
-            uint64_t start = atomic_load(&part->start);
-            part->want = start;
-            part->ref_min = UINT64_MAX;
-            if (tp->compacted)
-                continue;
-            uint64_t size = want_by_size(part), age = want_by_age(el, part);
-            part->want = size > age ? size : age;
-            if (part->want > start) {
-                any = true;
-                if (part->want > atomic_load(&part->floor))
-                    atomic_store_explicit(&part->floor, part->want, memory_order_release);
-            }
-        }
-    }
+    for (size_t i = 0; i < count; i++)
+        for (uint16_t k = 0; k < views[i].tp->base.partitions; k++)
+            any = find_want(el, &views[i].tp->parts[k], views[i].pinned_group) || any;
     return any;
 }
 
-static bool count_all_refs(elog *el, const topic_view *views, size_t count)
+/* Copies out what refers to what goes, then counts the references that are left. */
+static bool free_sources(elog *el, const topic_view *views, size_t count)
 {
+    size_t budget = el->copy_budget;
     for (size_t i = 0; i < count; i++) {
-        elog_topic *tp = views[i].tp;
-        for (uint16_t k = 0; k < tp->base.partitions; k++) {
-            elog_part *part = &tp->parts[k];
+        for (uint16_t k = 0; k < views[i].tp->base.partitions; k++) {
+            elog_part *part = &views[i].tp->parts[k];
             if (part->refs_unknown && scan_refs(el, part, views[i].pinned_group) != SL_OK)
                 return false; // without them nothing may be cut
-            count_refs(el, part, views[i].pinned_group);
+            elog_copy_out(el, part, live_start(el, part, views[i].pinned_group), &budget);
         }
     }
+    for (size_t i = 0; i < count; i++)
+        for (uint16_t k = 0; k < views[i].tp->base.partitions; k++)
+            count_refs(el, &views[i].tp->parts[k], views[i].pinned_group);
     return true;
 }
 
@@ -437,7 +441,7 @@ static bool cut_all(elog *el, const topic_view *views, size_t count)
         elog_topic *tp = views[i].tp;
         bool held = false;
         for (uint16_t k = 0; k < tp->base.partitions; k++)
-            moved = cut(el, &tp->parts[k], views[i].pinned_group, &held) || moved;
+            moved = cut(el, &tp->parts[k], &held) || moved;
         note_held(tp, held);
         held_topics += held;
     }
@@ -466,7 +470,7 @@ void elog_retention_run(elog *el)
     topic_view *views = copy_topics(el, &count);
     bool cuts = find_wants(el, views, count);
     // References that were queued before the floors rose are counted below; later ones are copies.
-    if (cuts && elog_barrier(el, false) == SL_OK && count_all_refs(el, views, count)) {
+    if (cuts && elog_barrier(el, false) == SL_OK && free_sources(el, views, count)) {
         bool moved = cut_all(el, views, count);
         // Data goes only when its new start cannot be lost: after all is deleted the start is the
         // one memory of the offsets.

@@ -122,6 +122,9 @@ sl_err elog_store_write(elog *el, rocksdb_writebatch_t *wb)
     sl_err err = message == NULL ? SL_OK : write_failed(el, message);
     if (careful)
         pthread_mutex_unlock(&el->wal_lock);
+    pthread_mutex_lock(&el->sync_lock);
+    el->unsynced = true;
+    pthread_mutex_unlock(&el->sync_lock);
     return err;
 }
 

@@ -22,12 +22,11 @@ static struct timespec after_ms(sl_dur_ms ms)
     return ts;
 }
 
-void elog_sync_push(elog *el, elog_commit **cm, bool wrote)
+void elog_sync_push(elog *el, elog_commit **cm)
 {
     pthread_mutex_lock(&el->sync_lock);
     elog_commit *mine = *cm;
     *cm = NULL;
-    el->unsynced = el->unsynced || wrote;
     bool barrier = mine->barrier > el->barrier_written;
     if (barrier) {
         el->barrier_written = mine->barrier;

@@ -63,9 +63,6 @@ static sl_err commit_rows(elog *el, rocksdb_writebatch_t *wb)
 {
     sl_err err = elog_store_write(el, wb);
     rocksdb_writebatch_destroy(wb);
-    pthread_mutex_lock(&el->sync_lock);
-    el->unsynced = true;
-    pthread_mutex_unlock(&el->sync_lock);
     return err;
 }
 

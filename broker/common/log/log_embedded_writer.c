@@ -293,7 +293,7 @@ static bool commit_round(elog *el, uint64_t barrier, bool everything)
         look_at_space(el, cm->bytes);
         pass_on(el, list, cm);
     }
-    elog_sync_push(el, &cm, wrote);
+    elog_sync_push(el, &cm);
     return left;
 }
 

@@ -290,6 +290,8 @@ static void *read_app(void *arg)
                 die("commit", SL_EIO);
             sl_log_batch_release(&batches[i]);
         }
+        // It lags, so that retention has live references to copy out.
+        usleep(20000);
     }
     return NULL;
 }

@@ -119,8 +119,13 @@ static bool on_kv(void *arg, sl_slice key, sl_slice value)
 
 static void on_app(verifier *vf, void *arg, uint16_t partition, const sl_log_record *rec)
 {
+    crash_payload payload = {0};
     (void)partition;
-    if (!rec->is_derived || rec->value.len != sizeof(crash_payload))
+    if (rec->value.len == sizeof payload)
+        memcpy(&payload, rec->value.ptr, sizeof payload);
+    if (!rec->is_derived || rec->value.len != sizeof payload ||
+        payload.check != crash_check(payload.index) ||
+        payload.index % CRASH_PARTITIONS != rec->source_partition)
         FAULT(vf, "app@%llu is not whole", (unsigned long long)rec->offset);
     mark_derived(arg, rec->source_partition, rec->source_offset, 2);
 }

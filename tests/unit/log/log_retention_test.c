@@ -243,9 +243,11 @@ static void append_ten(log_fx *fx, sl_log_topic *topic)
     }
 }
 
+/* Without the right to copy (or when a pass's share is used up) references hold their source. */
 static void test_retention_keeps_what_live_references_need(void **state)
 {
     log_fx *fx = *state;
+    elog_of(fx->log)->copy_budget = 0;
     sl_log_topic *source = open_topic(fx, "s", 12, 1000, -1, NULL);
     sl_log_topic *target = open_topic(fx, "d", 1, -1, -1, "reader");
     append_ten(fx, source);
@@ -262,6 +264,7 @@ static void test_retention_keeps_what_live_references_need(void **state)
     // An earlier process's references are found again, those that still live.
     log_fx_close(fx);
     log_fx_open(fx);
+    elog_of(fx->log)->copy_budget = 0;
     source = open_topic(fx, "s", 12, 1000, -1, NULL);
     target = open_topic(fx, "d", 1, -1, -1, "reader");
     run(fx);
@@ -275,6 +278,113 @@ static void test_retention_keeps_what_live_references_need(void **state)
     SL_TEST_OK(sl_log_group_set(fx->log, "reader", target, 0, 2));
     run(fx);
     assert_int_equal(describe(source, 0).start, 10);
+}
+
+/* Who is away does not hold the source: its references become copies. */
+static void test_retention_copies_out_what_references_need(void **state)
+{
+    log_fx *fx = *state;
+    sl_log_topic *source = open_topic(fx, "s", 12, 1000, -1, NULL);
+    sl_log_topic *target = open_topic(fx, "d", 1, -1, -1, "away");
+    append_ten(fx, source);
+    derive(fx, source, 4, target);
+    derive(fx, source, 4, target);
+    derive(fx, source, 7, target);
+    // A reader that holds the batches from before.
+    sl_log_consumer *co = log_fx_consumer(fx, NULL, SL_LOG_EARLIEST, false);
+    SL_TEST_OK(sl_log_consumer_assign(co, target, 0, 0));
+    sl_log_batch batches[3];
+    size_t count = 0;
+    SL_TEST_OK(sl_log_consumer_poll(co, batches, 3, 20000, &count));
+    assert_int_equal(count, 3);
+    sl_clock_advance(&fx->clock, 100000);
+    append_bulk(fx, target, 0, 20); // the ring forgets the sources
+    run(fx);
+    assert_int_equal(describe(source, 0).start, 10);
+    assert_int_equal(sl_stats_get(stats, SL_LOG_STAT_RETENTION_HELD), 0);
+    const char *const values[3] = {"value 4", "value 4", "value 7"};
+    for (unsigned i = 0; i < 3; i++) {
+        sl_log_record rec;
+        size_t pos = 0;
+        assert_true(sl_log_batch_next(&batches[i], &pos, &rec));
+        assert_int_equal(rec.value.len, 7);
+        assert_memory_equal(rec.value.ptr, values[i], 7);
+        assert_int_equal(rec.key.len, 1);
+        assert_false(sl_log_batch_next(&batches[i], &pos, &rec));
+        sl_log_batch_release(&batches[i]);
+    }
+    sl_log_consumer_close(&co);
+    assert_int_equal(atomic_load(&elog_of(fx->log)->lost_sources), 0);
+    log_fx_close(fx);
+    log_fx_open(fx);
+    source = open_topic(fx, "s", 12, 1000, -1, NULL);
+    assert_int_equal(describe(source, 0).start, 10);
+    sl_log_topic_spec spec = {
+        .name = "d", .partitions = 1, .many = true, .retention_ms = -1, .retention_bytes = -1};
+    SL_TEST_OK(sl_log_topic_open(fx->log, &spec, &target));
+    SL_TEST_OK(sl_log_group_set(fx->log, "x", target, 0, 3));
+    log_fx_record records[23];
+    co = log_fx_consumer(fx, NULL, SL_LOG_EARLIEST, false);
+    SL_TEST_OK(sl_log_consumer_assign(co, target, 0, 0));
+    log_fx_read(co, records, 23);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(records[i].offset, i);
+        assert_string_equal(records[i].key, "d");
+        assert_string_equal(records[i].value, values[i]);
+        assert_true(records[i].is_derived);
+        assert_int_equal(records[i].source_offset, i < 2 ? 4 : 7);
+    }
+    sl_log_consumer_close(&co);
+}
+
+/* Batches that outgrow a piece, sources in several partitions, some of them not due. */
+static void test_retention_copies_out_large_batches_in_pieces(void **state)
+{
+    log_fx *fx = *state;
+    sl_log_topic *source = open_topic(fx, "s", 12, 1000, -1, NULL);
+    sl_log_topic *young = open_topic(fx, "y", 12, -1, -1, NULL);
+    sl_log_topic *target = open_topic(fx, "d", 1, -1, -1, NULL);
+    append_bulk(fx, source, 0, 300); // 3 MB
+    append_ten(fx, young);
+    sl_log_topic *const from[2] = {source, young};
+    for (unsigned k = 0; k < 2; k++) {
+        sl_log_consumer *co = log_fx_consumer(fx, NULL, SL_LOG_EARLIEST, false);
+        SL_TEST_OK(sl_log_consumer_assign(co, from[k], 0, 0));
+        for (unsigned got = 0; got < (k == 0 ? 300u : 10u);) {
+            sl_log_batch batch;
+            size_t count = 0, pos = 0;
+            SL_TEST_OK(sl_log_consumer_poll(co, &batch, 1, 20000, &count));
+            sl_log_record rec;
+            for (; count == 1 && sl_log_batch_next(&batch, &pos, &rec); got++) {
+                const sl_log_record_in in = {.attr = (uint8_t)k, .flags = SL_LOG_NO_ACK};
+                SL_TEST_OK(sl_log_append_derived(fx->pr, target, 0, from[k], 0, &rec, &in, 0));
+            }
+            sl_log_batch_release(&batch);
+        }
+        sl_log_consumer_close(&co);
+    }
+    SL_TEST_OK(sl_log_sync(fx->log));
+    uint64_t before = describe(target, 0).bytes;
+    sl_clock_advance(&fx->clock, 100000);
+    run(fx);
+    assert_int_equal(describe(source, 0).start, 300);
+    assert_int_equal(describe(young, 0).start, 0);
+    assert_true(describe(target, 0).bytes > before + 2900000);
+    log_fx_close(fx);
+    log_fx_open(fx);
+    target = open_topic(fx, "d", 1, -1, -1, NULL);
+    sl_log_consumer *co = log_fx_consumer(fx, NULL, SL_LOG_EARLIEST, false);
+    SL_TEST_OK(sl_log_consumer_assign(co, target, 0, 0));
+    log_fx_record *records = sl_calloc(310, sizeof *records);
+    log_fx_read(co, records, 310);
+    for (unsigned i = 0; i < 310; i++) {
+        assert_int_equal(records[i].offset, i);
+        assert_int_equal(records[i].attr, i < 300 ? 0 : 1);
+        assert_int_equal(records[i].source_offset, i < 300 ? i : i - 300);
+        assert_true(i < 300 ? records[i].value_len == 10000 : records[i].value_len == 7);
+    }
+    sl_free(records);
+    sl_log_consumer_close(&co);
 }
 
 static void test_retention_makes_copies_of_what_is_about_to_go(void **state)
@@ -307,6 +417,7 @@ static void test_retention_makes_copies_of_what_is_about_to_go(void **state)
 static void test_retention_of_a_deleted_topic_frees_its_sources(void **state)
 {
     log_fx *fx = *state;
+    elog_of(fx->log)->copy_budget = 0;
     sl_log_topic *source = open_topic(fx, "s", 12, 1000, -1, NULL);
     sl_log_topic *target = open_topic(fx, "d", 1, -1, -1, "reader");
     append_ten(fx, source);
@@ -372,6 +483,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_retention_never_passes_a_pinned_group, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_retention_keeps_what_live_references_need, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_retention_copies_out_what_references_need, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_retention_copies_out_large_batches_in_pieces, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_retention_makes_copies_of_what_is_about_to_go, setup,
                                         teardown),
