@@ -48,7 +48,7 @@ void crash_log_open(crash_log *cl, const char *dir, bool retention)
                               .partitions = CRASH_PARTITIONS,
                               .durable = true,
                               .retention_ms = -1,
-                              .retention_bytes = retention ? 100 << 10 : -1,
+                              .retention_bytes = retention ? 8 << 10 : -1,
                               .pinned_group = "dispatch"};
     cl->all = open_topic(cl, &spec);
     spec = (sl_log_topic_spec){.name = "app",
@@ -291,7 +291,7 @@ static void *read_app(void *arg)
             sl_log_batch_release(&batches[i]);
         }
         // It lags, so that retention has live references to copy out.
-        usleep(20000);
+        usleep(100000);
     }
     return NULL;
 }
