@@ -117,7 +117,7 @@ sv_main() {
     esac
     dir=$(realpath -e "$2" 2>/dev/null) || sv_die "no such folder: $2"
     case $1 in
-    stop) sv_end "$dir" TERM ;;
+    stop) sv_end "$dir" "${SV_STOP_SIGNAL:-TERM}" ;;
     kill) sv_end "$dir" KILL ;;
     freeze) sv_signal "$dir" STOP ;;
     continue) sv_signal "$dir" CONT ;;
