@@ -215,7 +215,7 @@ typedef struct elog_producer {
     elog_segment *spare; /* owned: drained ones for reuse */
     unsigned spare_count;
     bool wake_open;
-    bool starved; /* an append was refused */
+    bool starved[ELOG_CLASSES]; /* an append was refused */
     bool closing;
 } elog_producer;
 

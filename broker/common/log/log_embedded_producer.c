@@ -269,6 +269,12 @@ static void chunk_note_source(elog_chunk *ch, elog_part *source, uint64_t offset
 
 /* ---- appending ---- */
 
+static size_t queue_max(const elog_producer *pr, elog_class cls)
+{
+    const sl_log_options *options = &pr->el->log->options;
+    return cls == ELOG_MAIN ? options->queue_max_bytes : options->derived_max_bytes;
+}
+
 /* Whether this class takes so much more; only an empty queue takes more than its bound. */
 static sl_err admit(elog_producer *pr, elog_class cls, size_t need, bool always)
 {
@@ -283,7 +289,7 @@ static sl_err admit(elog_producer *pr, elog_class cls, size_t need, bool always)
     size_t max =
         cls == ELOG_MAIN ? el->log->options.queue_max_bytes : el->log->options.derived_max_bytes;
     if (pr->queues[cls].bytes > 0 && pr->queues[cls].bytes + need > max) {
-        pr->starved = true;
+        pr->starved[cls] = true;
         return SL_EAGAIN;
     }
     return SL_OK;
@@ -506,7 +512,7 @@ void elog_segments_done(elog *el, elog_segment *list, bool durable)
         seg->state = finished ? ELOG_DONE : ELOG_WRITTEN;
         if (finished) {
             pr->queues[seg->cls].bytes -= seg->bytes;
-            news = news || seg->acks[1].count > 0 || pr->starved;
+            news = news || seg->acks[1].count > 0 || pr->starved[seg->cls];
             pthread_cond_broadcast(&pr->done);
         }
         if (news)
@@ -575,14 +581,13 @@ size_t elog_producer_drain(sl_log_producer *base)
     pr->wake_open = false;
     for (unsigned i = 0; i < ELOG_CLASSES; i++)
         total += drain_class(pr, &pr->queues[i]);
-    bool room = pr->starved;
+    bool room = false;
     for (unsigned i = 0; i < ELOG_CLASSES; i++) {
-        size_t max = i == ELOG_MAIN ? pr->el->log->options.queue_max_bytes
-                                    : pr->el->log->options.derived_max_bytes;
-        room = room && pr->queues[i].bytes <= max / 2;
+        if (pr->starved[i] && pr->queues[i].bytes <= queue_max(pr, i) / 2) {
+            pr->starved[i] = false;
+            room = true;
+        }
     }
-    if (room)
-        pr->starved = false;
     pthread_mutex_unlock(&pr->lock);
     if (room && pr->base.options.room != NULL)
         pr->base.options.room(pr->base.options.arg);

@@ -534,6 +534,24 @@ sl_err elog_topic_open(sl_log *log, const sl_log_topic_spec *spec, sl_log_topic 
     return err;
 }
 
+/* Size of the rows of a compacted partition, as RocksDB estimates it. */
+static uint64_t rows_bytes(elog *el, const elog_part *part)
+{
+    uint8_t from[ELOG_KEY_BYTES], to[6];
+    elog_key(from, part, 0);
+    sl_put_u32(to, part->topic->id);
+    sl_put_u16(to + 4, (uint16_t)(part->partition + 1));
+    const char *const froms[1] = {(const char *)from}, *const tos[1] = {(const char *)to};
+    const size_t from_lens[1] = {6}, to_lens[1] = {6};
+    uint64_t size = 0;
+    char *message = NULL;
+    rocksdb_approximate_sizes_cf(el->db, part->cf, 1, froms, from_lens, tos, to_lens, &size,
+                                 &message);
+    if (message != NULL)
+        (void)elog_store_error(message, "LOG-SIZES-UNREAD");
+    return size;
+}
+
 sl_err elog_topic_describe(sl_log_topic *topic, uint16_t partition, sl_log_partition_info *out)
 {
     elog_part *part = &((elog_topic *)topic)->parts[partition];
@@ -543,6 +561,8 @@ sl_err elog_topic_describe(sl_log_topic *topic, uint16_t partition, sl_log_parti
                                    .durable = part->durable,
                                    .bytes = part->bytes};
     pthread_mutex_unlock(&part->lock);
+    if (part->topic->compacted)
+        out->bytes = rows_bytes(part->topic->el, part);
     return SL_OK;
 }
 

@@ -210,6 +210,9 @@ static void test_compacted_snapshot_comes_in_pieces(void **state)
     const sl_log_consumer_options options = {.max_batch_bytes = 50000};
     SL_TEST_OK(sl_log_consumer_open(fx->log, &options, &co));
     SL_TEST_OK(sl_log_consumer_assign(co, topic, 0, 0));
+    sl_log_partition_info info;
+    SL_TEST_OK(sl_log_topic_describe(topic, 0, &info));
+    assert_true(info.bytes > 500000 && info.bytes < 1200000); // 600 kB were stored
     unsigned got = 0, polls = 0;
     while (got < 300) {
         sl_log_batch batches[4];
