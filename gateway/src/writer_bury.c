@@ -14,6 +14,7 @@
 #define GROUP_COUNT   500        /* entries of one append */
 #define GROUP_BYTES   (16 << 20) /* and their bytes */
 #define BURY_RETRY_MS 1000
+#define DOWN_TICK_MS  200 /* a message for a store that is down waits no longer than this */
 #define REASON_BYTES  (SL_SINK_REASON_BYTES + 32)
 
 /* Entries on their way to the file; all have `burying` set. */
@@ -218,6 +219,9 @@ static sl_mono_ms next_due(const sl_writer_lane *ln, sl_mono_ms now)
         if (en->parked && cf->max_wait_ms > 0)
             soonest(&due, en->arrived + cf->max_wait_ms);
     }
+    // the lane may be stuck in asking a store that is down, while messages come
+    if (sl_writer_is_down(ln, now))
+        soonest(&due, now + DOWN_TICK_MS);
     // what is due by now and could not be done is tried again a little later
     return due > now ? due : now + BURY_RETRY_MS;
 }

@@ -62,7 +62,7 @@ typedef struct sl_writer_lane {
     sl_mono_ms not_before;         /* of the next batch */
     sl_mono_ms bury_not_before;    /* of the next dead letter, after one that failed */
     _Atomic sl_sink_outcome state; /* STORED, AWAY or CONFIG, as of the last batch or probe */
-    sl_mono_ms away_since; /* of the first failure since the last successful batch; 0: none */
+    sl_mono_ms away_since; /* start of the first failure since the last successful batch; 0: none */
     sl_mono_ms progress;   /* when the store last took a batch */
     char reason[SL_SINK_REASON_BYTES];
     _Atomic size_t queued; /* written under the lock, read by the figures */

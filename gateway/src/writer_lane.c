@@ -26,6 +26,7 @@ typedef struct batch {
     size_t *slot;             /* owned; document of entry[i] */
     const sl_document **docs; /* owned array */
     size_t doc_count;
+    sl_mono_ms start;    /* of the write */
     sl_sink_result *res; /* owned */
 } batch;
 
@@ -284,6 +285,7 @@ static void write_batch(sl_writer_lane *ln, batch *bt)
 {
     sl_writer *w = ln->w;
     uint64_t start = sl_clock_mono_ns(w->ck);
+    bt->start = sl_clock_mono(w->ck);
     sl_sink_write(w->sink, &ln->sink_target, bt->docs, bt->doc_count, bt->res);
     if (w->stats == NULL)
         return;
@@ -427,14 +429,15 @@ static sl_dur_ms store_delay(const sl_writer_lane *ln)
     return doubled(cf->retry_delay_ms, ln->failures - 1, cap);
 }
 
-/* The state and the pause that follow from a batch or a probe. */
-static void judge_store(sl_writer_lane *ln, const sl_sink_result *trouble, sl_mono_ms now)
+/* The state and the pause that follow from a batch or a probe that began at start. */
+static void judge_store(sl_writer_lane *ln, const sl_sink_result *trouble, sl_mono_ms start)
 {
+    sl_mono_ms now = sl_clock_mono(ln->w->ck);
     note_state(ln, trouble);
     ln->failures = trouble != NULL ? ln->failures + 1 : 0;
     ln->not_before = trouble != NULL ? now + store_delay(ln) : 0;
     if (ln->state == SL_SINK_AWAY && ln->away_since == 0)
-        ln->away_since = now;
+        ln->away_since = start; // a frozen store was away already when it was asked
 }
 
 /* A batch that a slow store cannot finish within the adapter's time-out would fail for ever. */
@@ -459,7 +462,7 @@ static void apply(sl_writer_lane *ln, batch *bt)
     for (size_t i = 0; i < bt->count; i++)
         apply_one(ln, bt->entry[i], &bt->res[bt->slot[i]]);
     const sl_sink_result *trouble = store_trouble(bt);
-    judge_store(ln, trouble, sl_clock_mono(w->ck));
+    judge_store(ln, trouble, bt->start);
     adapt_batch(ln, trouble);
     if (trouble == NULL || trouble->outcome != SL_SINK_AWAY)
         ln->away_since = 0;
@@ -474,10 +477,12 @@ static void apply(sl_writer_lane *ln, batch *bt)
 static bool probe_store(sl_writer_lane *ln)
 {
     sl_sink_result res = {0};
+    sl_mono_ms start = sl_clock_mono(ln->w->ck);
+    sl_writer_poke_keeper(ln->w); // this may take its time; messages do not wait for it
     sl_sink_probe(ln->w->sink, &res);
     pthread_mutex_lock(&ln->lock);
     bool back = !is_store_trouble(res.outcome);
-    judge_store(ln, back ? NULL : &res, sl_clock_mono(ln->w->ck));
+    judge_store(ln, back ? NULL : &res, start);
     pthread_mutex_unlock(&ln->lock);
     return back;
 }

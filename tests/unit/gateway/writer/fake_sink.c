@@ -133,6 +133,15 @@ static void check_identities(const sl_document *const *docs, size_t count)
                       !sl_slice_equal(docs[i]->topic, docs[j]->topic));
 }
 
+static void hang(fake_sink *fs)
+{
+    fs->hanging++;
+    pthread_cond_broadcast(&fs->changed);
+    while (fs->hang)
+        pthread_cond_wait(&fs->changed, &fs->lock);
+    fs->hanging--;
+}
+
 static void fake_write(void *self, const sl_sink_target *target, const sl_document *const *docs,
                        size_t count, sl_sink_result *res)
 {
@@ -141,13 +150,8 @@ static void fake_write(void *self, const sl_sink_target *target, const sl_docume
     pthread_mutex_lock(&fs->lock);
     fs->calls++;
     fs->last_batch = count;
-    if (fs->hang && (fs->hang_in == NULL || strcmp(fs->hang_in, target->collection) == 0)) {
-        fs->hanging++;
-        pthread_cond_broadcast(&fs->changed);
-        while (fs->hang)
-            pthread_cond_wait(&fs->changed, &fs->lock);
-        fs->hanging--;
-    }
+    if (fs->hang && (fs->hang_in == NULL || strcmp(fs->hang_in, target->collection) == 0))
+        hang(fs);
     for (size_t i = 0; i < count; i++) {
         const fake_rule *rule = find_rule(fs, target->collection, docs[i]);
         if (rule == NULL || rule->stores) {
@@ -168,6 +172,8 @@ static void fake_probe(void *self, sl_sink_result *res)
     sl_sink_result_set(res, SL_SINK_STORED, 0, "%s", "");
     pthread_mutex_lock(&fs->lock);
     fs->probes++;
+    if (fs->hang)
+        hang(fs);
     for (int i = 0; i < FAKE_MAX_RULES && !fs->probe_lies; i++) {
         const fake_rule *rule = &fs->rules[i];
         bool now = rule->from != 0 && rule->from <= fs->calls + 1 &&

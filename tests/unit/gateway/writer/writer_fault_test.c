@@ -445,6 +445,48 @@ static void test_writer_age_bound_holds_while_the_store_hangs(void **state)
     assert_int_equal(rg->fake->doc_count, 1);
 }
 
+/* The question whether a store is back may take long: messages do not wait for the answer. */
+static void test_writer_does_not_hold_messages_while_it_asks(void **state)
+{
+    rig *rg = *state;
+    fail_from(rg, SL_SINK_AWAY, NULL);
+    rig_start(rg);
+    rig_send(rg, "a", "first");
+    rig_pass(rg, 16000);
+    sl_clock_advance(&rg->ck, 5000);
+    rg->fake->hang = true;
+    sl_thread *th;
+    SL_TEST_OK(sl_thread_start("asks", run_one_turn, rg, &th));
+    fake_sink_await_hang(rg->fake);
+    size_t number = rig_send(rg, "a", "second");
+    assert_true(rig_keep(rg) <= sl_clock_mono(&rg->ck) + 200);
+    assert_true(rig_is_taken(rg, number));
+    fake_sink_let_go(rg->fake);
+    sl_thread_join(&th);
+}
+
+/* A frozen store counts as away from the moment it was first asked, not from the time-out. */
+static void test_writer_counts_an_outage_from_the_first_question(void **state)
+{
+    rig *rg = *state;
+    fail_from(rg, SL_SINK_AWAY, NULL);
+    rg->fake->hang = true;
+    rig_start(rg);
+    rig_send(rg, "a", "first");
+    sl_thread *th;
+    SL_TEST_OK(sl_thread_start("asks", run_one_turn, rg, &th));
+    fake_sink_await_hang(rg->fake);
+    sl_clock_advance(&rg->ck, 5000);
+    fake_sink_let_go(rg->fake);
+    sl_thread_join(&th);
+    rig_pass(rg, 9900);
+    size_t late = rig_send(rg, "a", "late");
+    rig_turn(rg);
+    assert_false(rig_is_taken(rg, late));
+    rig_pass(rg, 200);
+    assert_true(rig_is_taken(rg, late));
+}
+
 static void test_writer_hanging_collection_does_not_hold_the_other(void **state)
 {
     rig *rg = *state;
@@ -489,6 +531,8 @@ int main(void)
         RIG_TEST(test_writer_stores_the_aged_when_only_the_store_comes_back),
         RIG_TEST(test_writer_bounded_wait_holds_with_an_unwritable_dead_letter),
         RIG_TEST(test_writer_age_bound_holds_while_the_store_hangs),
+        RIG_TEST(test_writer_does_not_hold_messages_while_it_asks),
+        RIG_TEST(test_writer_counts_an_outage_from_the_first_question),
         RIG_TEST(test_writer_hanging_collection_does_not_hold_the_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
