@@ -30,7 +30,9 @@
 #include "session/stamps.h"
 #include "stats/broker_stats.h"
 #include "stats/msg_trace.h"
+#include "store/db_conf.h"
 #include "store/inbox_redis_conf.h"
+#include "store/node.h"
 
 #define MAX_IO_LOOPS  64
 #define MIN_SPARE_FDS 16
@@ -42,6 +44,7 @@ struct sl_broker {
     char service_id[256];
     sl_listener *tcp;
     sl_admin *admin;
+    sl_node_identity *node;
 };
 
 static char *message(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
@@ -206,6 +209,22 @@ static sl_err choose_inbox(sl_core *core, char **why)
     return sl_inbox_redis_load(core->conf, &core->inbox_redis, &core->inbox_ops, why);
 }
 
+/* Behind the log, which makes the data folder and keeps other processes out of it. */
+static sl_err open_db(sl_broker *br, char **why)
+{
+    sl_core *core = &br->core;
+    sl_db_options options;
+    const sl_db_ops *ops = sl_db_conf_load(core->conf, &options);
+    options.stats = core->stats;
+    options.stats_base = SL_BS_DB;
+    sl_err err = sl_db_open(ops, &options, &core->db, why);
+    if (err == SL_OK)
+        err = sl_node_identity_new(core->db, sl_admin_loop(br->admin), core->clock,
+                                   sl_conf_str(core->conf, "storage.dir"), core->service_id,
+                                   &br->node, why);
+    return err;
+}
+
 static unsigned cores(void)
 {
     long n = sysconf(_SC_NPROCESSORS_ONLN);
@@ -339,6 +358,8 @@ sl_err sl_broker_start(const sl_conf *cf, sl_broker **out, char **why)
     if (err == SL_OK)
         err = open_log(core, why);
     if (err == SL_OK)
+        err = open_db(br, why);
+    if (err == SL_OK)
         err = open_topics(core, why);
     if (err == SL_OK)
         err = make_state(br, why);
@@ -462,7 +483,11 @@ void sl_broker_stop(sl_broker **pointer)
     if (core->io_count > 0)
         end_connections(core);
     stop_loops(core);
-    sl_admin_free(&br->admin); // it shows what is freed next
+    if (br->admin != NULL)
+        sl_admin_stop(br->admin); // it shows what is freed next
+    sl_db_close(&core->db);       // while the loops that asked it still run
+    sl_admin_free(&br->admin);
+    sl_node_identity_free(&br->node);
     free_parts(core);
     if (core->log != NULL)
         sl_log_close(&core->log);

@@ -4,6 +4,7 @@
  */
 #include "broker_conf.h"
 
+#include "store/db_conf.h"
 #include "store/inbox_redis_conf.h"
 
 #define BOOL(key, env, def, help)                                                                  \
@@ -34,6 +35,7 @@ const sl_conf_row SL_BROKER_CONF_ROWS[] = {
          "Kafka's acks=1."),
     ENUM("storage.inbox", "SLUICE_INBOX", "embedded", "embedded|redis",
          "Where messages wait for persistent clients: beside the log, or in Redis (redis.*)."),
+    SL_DB_CONF_CHOICE,
     INT("storage.gather-ms", "SLUICE_GATHER_MS", "2", 0, 100, "ms",
         "How long a group commit collects records under load."),
     INT("storage.queue-max-bytes", "SLUICE_LOG_QUEUE_MAX_BYTES", "67108864", 1048576, 4294967296,
@@ -117,6 +119,8 @@ const sl_conf_row SL_BROKER_CONF_ROWS[] = {
         "Dispatched messages kept per partition of tbmq.msg.all; -1 = no limit."),
 
     SL_INBOX_REDIS_CONF_ROWS,
+
+    SL_DB_CONF_ROWS,
 
     ENUM("logging.level", "SLUICE_LOG_LEVEL", "info", "error|warn|info",
          "Least important level that is written to standard error."),

@@ -27,6 +27,7 @@ struct sl_manager;
 struct sl_msg_trace;
 struct sl_listener;
 struct sl_inbox_ops;
+struct sl_db;
 struct sl_inbox_redis_options;
 
 typedef struct sl_limits {
@@ -62,6 +63,7 @@ typedef struct sl_core {
     sl_log_topic *t_request;   /* tbmq.client.session.event.request */
     sl_log_topic *t_response;  /* tbmq.client.session.event.response.<service id> */
     const struct sl_inbox_ops *inbox_ops;
+    struct sl_db *db;                           /* metadata */
     struct sl_inbox_redis_options *inbox_redis; /* owned by broker.c; NULL with another adapter */
     struct sl_rcu *rcu;
     struct sl_sub_trie *trie;

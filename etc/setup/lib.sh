@@ -11,7 +11,7 @@ SL_PROGRAM=${0##*/}
 # Everything that compiling and linking needs, and nothing else: tests/install proves it in a chroot.
 SL_BUILD_PACKAGES=(gcc libc6-dev cmake ninja-build pkg-config librocksdb-dev libuv1-dev
     libhttp-parser-dev libmicrohttpd-dev libcjson-dev libyaml-dev libsqlite3-dev libmongoc-dev
-    libxxhash-dev libhiredis-dev libprotobuf-c-dev protobuf-c-compiler libssl-dev)
+    libxxhash-dev libhiredis-dev libpq-dev libprotobuf-c-dev protobuf-c-compiler libssl-dev)
 
 say() { printf '%s: %s\n' "$SL_PROGRAM" "$*"; }
 warn() { printf '%s: %s\n' "$SL_PROGRAM" "$*" >&2; }

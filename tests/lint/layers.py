@@ -43,6 +43,7 @@ LIBRARIES = {
     "cjson/": ["broker/common/base", "gateway/src/document_json.c"],
     "xxhash.h": ["broker/common", "broker/src"],
     "urcu": ["broker/src/route"],
+    "libpq-fe.h": ["broker/src/store/db_pg*"],
     "sqlite3.h": ["broker/src/store", "gateway/src/sink_sqlite.c"],
     "mongoc/": ["gateway/src/sink_mongo*"],
     "bson/": ["gateway/src/sink_mongo*"],

@@ -14,6 +14,7 @@
 #include "http/server.h"
 #include "stats/broker_stats.h"
 #include "stats/msg_trace.h"
+#include "store/db.h"
 
 #define DRAIN_MS 2000
 
@@ -41,7 +42,8 @@ static void live(void *arg, sl_http_stream *st)
     answer_json(st, 200, "{\"status\":\"UP\"}");
 }
 
-/* Ready: state replayed, consumers running, the log takes appends, the inboxes can be reached. */
+/* Ready: state replayed, consumers running, the log takes appends, inboxes and metadata can be
+ * reached. */
 static void ready(void *arg, sl_http_stream *st)
 {
     sl_core *core = ((sl_admin *)arg)->core;
@@ -58,6 +60,9 @@ static void ready(void *arg, sl_http_stream *st)
         answer_json(st, 503,
                     "{\"status\":\"OUT_OF_SERVICE\",\"msg\":\"the inbox store (Redis) cannot be "
                     "reached; messages for persistent clients wait in the log\"}");
+    } else if (!sl_db_is_healthy(core->db, &why)) {
+        sl_http_resp_msg(sl_http_stream_resp(st), 503, why);
+        sl_http_stream_reply(st);
     } else {
         answer_json(st, 200, "{\"status\":\"UP\"}");
     }
@@ -161,12 +166,13 @@ static void drained(void *arg)
     pthread_mutex_unlock(&ad->lock);
 }
 
-void sl_admin_free(sl_admin **pointer)
+sl_loop *sl_admin_loop(const sl_admin *ad)
 {
-    sl_admin *ad = *pointer;
-    if (ad == NULL)
-        return;
-    *pointer = NULL;
+    return ad->lp;
+}
+
+void sl_admin_stop(sl_admin *ad)
+{
     if (ad->started) {
         sl_http_server_drain(ad->server, DRAIN_MS, drained, ad);
         pthread_mutex_lock(&ad->lock);
@@ -174,8 +180,18 @@ void sl_admin_free(sl_admin **pointer)
             pthread_cond_wait(&ad->changed, &ad->lock);
         pthread_mutex_unlock(&ad->lock);
     }
+    ad->started = false;
     if (ad->server != NULL)
         sl_http_server_free(&ad->server);
+}
+
+void sl_admin_free(sl_admin **pointer)
+{
+    sl_admin *ad = *pointer;
+    if (ad == NULL)
+        return;
+    *pointer = NULL;
+    sl_admin_stop(ad);
     if (ad->lp != NULL) {
         sl_loop_stop(ad->lp);
         sl_loop_join(ad->lp);

@@ -19,7 +19,7 @@
 #include "stats/broker_stats.h"
 
 /* cl->actor_state */
-enum { STATE_NONE, STATE_WAITING, STATE_LIVE };
+enum { STATE_NONE, STATE_WAITING, STATE_LIVE, STATE_ENDING };
 
 #define CLIENT_ID_MAX_BYTES 65535u
 #define KEEP_ALIVE_BYTES    5
@@ -273,19 +273,29 @@ static sl_actor_verdict start_connect(sl_client *cl, sl_io *io)
     return SL_ACTOR_DONE;
 }
 
+/* Of the connections that wait for the end of the one before, the newest counts. */
+static void wait_behind(sl_client *cl, sl_client_item *it)
+{
+    if (cl->next_conn != NULL) {
+        sl_conn_end(cl->next_conn, SL_RC_SESSION_TAKEN_OVER, true);
+        forget_conn(&cl->next_conn);
+    }
+    cl->next_conn = it->conn;
+    it->conn = NULL;
+}
+
 static sl_actor_verdict on_connect(sl_client *cl, sl_io *io, sl_client_item *it)
 {
+    if (cl->actor_state == STATE_ENDING) {
+        wait_behind(cl, it);
+        return SL_ACTOR_DONE;
+    }
     if (cl->conn == NULL) {
         cl->conn = it->conn;
         it->conn = NULL;
     } else if (it->conn != NULL) {
-        // Takeover [MQTT-3.1.4-3]: the old connection ends first, the newest one waits for it.
-        if (cl->next_conn != NULL) {
-            sl_conn_end(cl->next_conn, SL_RC_SESSION_TAKEN_OVER, true);
-            forget_conn(&cl->next_conn);
-        }
-        cl->next_conn = it->conn;
-        it->conn = NULL;
+        // Takeover [MQTT-3.1.4-3]: the old connection ends first.
+        wait_behind(cl, it);
         sl_io_count(io, SL_BS_TAKEOVERS, 1);
         sl_conn_end(cl->conn, SL_RC_SESSION_TAKEN_OVER, true);
         return SL_ACTOR_DONE;
@@ -359,7 +369,27 @@ void sl_actor_connect_next(sl_client *cl, sl_io *io)
     sl_client_actor_post(io, cl, it);
 }
 
-/* Tells the session thread, then lets the connection go. */
+static void on_end_stored(sl_session_op *base, sl_io *io, sl_err err)
+{
+    sl_request_op *op = SL_CONTAINER(base, sl_request_op, base);
+    if (err != SL_OK)
+        sl_error(SL_C_SESSION, "DISCONNECT-NOT-STORED", SL_B("client", sl_client_id(op->cl)),
+                 SL_E(err)); // repaired by the next CONNECT or start
+    sl_client_actor_post(io, op->cl, sl_client_item_new(SL_ITEM_ENDED, NULL));
+    sl_client_unref(&op->cl);
+    sl_free(op);
+}
+
+static sl_actor_verdict on_ended(sl_client *cl, sl_io *io)
+{
+    cl->actor_state = STATE_NONE;
+    sl_actor_connect_next(cl, io);
+    return SL_ACTOR_DONE;
+}
+
+/* Tells the session thread, then lets the connection go. The next CONNECT may be requested by
+ * another loop, through another producer: it waits until this event is in the log, or it could
+ * come to stand before it. */
 static sl_actor_verdict finish_end(sl_client *cl, sl_io *io)
 {
     sl_conn *cn = cl->conn;
@@ -375,12 +405,16 @@ static sl_actor_verdict finish_end(sl_client *cl, sl_io *io)
                              .has_expiry = cn->has_expiry,
                              .expiry_s = cn->expiry_s,
                              .reason = cn->end_reason};
-    sl_err err = sl_manager_request(io, &rq, NULL);
-    if (err == SL_EAGAIN)
+    sl_request_op *op = sl_calloc(1, sizeof(*op));
+    op->base.fn = on_end_stored;
+    op->cl = cl;
+    sl_client_ref(cl);
+    sl_err err = sl_manager_request(io, &rq, &op->base);
+    if (err == SL_EAGAIN) {
+        sl_client_unref(&op->cl);
+        sl_free(op);
         return SL_ACTOR_HOLD;
-    if (err != SL_OK)
-        sl_error(SL_C_SESSION, "DISCONNECT-NOT-STORED", SL_B("client", sl_client_id(cl)),
-                 SL_E(err)); // repaired by the next CONNECT or start
+    }
     if (cl->actor_state == STATE_LIVE) {
         sl_io_count(io, SL_BS_CONNECTED, -1);
         if (cl->persistent)
@@ -393,9 +427,10 @@ static sl_actor_verdict finish_end(sl_client *cl, sl_io *io)
     cl->qos2 = NULL;
     cl->qos2_count = cl->qos2_cap = 0;
     cl->persistent = persistent;
-    cl->actor_state = STATE_NONE;
+    cl->actor_state = STATE_ENDING;
     forget_conn(&cl->conn);
-    sl_actor_connect_next(cl, io);
+    if (err != SL_OK)
+        on_end_stored(&op->base, io, err);
     return SL_ACTOR_DONE;
 }
 
@@ -533,6 +568,8 @@ static sl_actor_verdict handle_item(sl_client *cl, sl_io *io, sl_client_item *it
         return on_packets(cl, io, it);
     case SL_ITEM_END:
         return on_end(cl, io, it);
+    case SL_ITEM_ENDED:
+        return on_ended(cl, io);
     case SL_ITEM_RESPONSE:
         return on_response(cl, io, it);
     case SL_ITEM_STORE_SUBS:

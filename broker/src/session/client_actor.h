@@ -4,8 +4,9 @@
  * SUBSCRIBE, PUBREL, DISCONNECT. Handles items one at a time on whichever I/O loop won the actor;
  * it never blocks.
  *
- *   NONE --CONNECT--> WAITING (session event under way) --response--> LIVE --END--> NONE
- *     ^------------------------- refused, or the connection is gone ----------------'
+ *   NONE --CONNECT--> WAITING (session event under way) --response--> LIVE --END--> ENDING
+ *     ^<-------------------- refused ----------'                                    |
+ *     '---------------------- the end is in the log; now the next CONNECT ----------'
  */
 #ifndef SL_SESSION_CLIENT_ACTOR_H
 #define SL_SESSION_CLIENT_ACTOR_H
@@ -17,6 +18,7 @@ enum {
     SL_ITEM_CONNECT = 1, /* conn has decoded a CONNECT */
     SL_ITEM_PACKETS,     /* body[off..end) holds whole packets of conn */
     SL_ITEM_END,         /* conn is over; nothing comes behind */
+    SL_ITEM_ENDED,       /* the end of the last connection is in the log */
     SL_ITEM_RESPONSE,    /* the session thread's answer */
     SL_ITEM_STORE_SUBS,  /* the changed list could not be sent to the log: again */
     SL_ITEM_SUBS_STORED, /* the subscription record is stored (or not: err) */

@@ -17,4 +17,8 @@ const sl_stat_row SL_BROKER_STAT_ROWS[SL_BS_COUNT] = {
     [SL_BS_INBOX + SL_INBOX_STAT_##id] = {name, NULL, SL_STAT_##kind, help},
             SL_INBOX_STAT_MAP(SL_INBOX_STAT_ROW)
 #undef SL_INBOX_STAT_ROW
+#define SL_DB_STAT_ROW(id, kind, name, help)                                                       \
+    [SL_BS_DB + SL_DB_STAT_##id] = {name, NULL, SL_STAT_##kind, help},
+                SL_DB_STAT_MAP(SL_DB_STAT_ROW)
+#undef SL_DB_STAT_ROW
 };

@@ -7,6 +7,7 @@
 
 #include "base/stats.h"
 #include "log/log.h"
+#include "store/db.h"
 #include "store/inbox.h"
 
 /* id, kind, name, labels, help */
@@ -80,9 +81,10 @@ enum {
 #define SL_BROKER_STAT_ENUM(id, kind, name, labels, help) SL_BS_##id,
     SL_BROKER_STAT_MAP(SL_BROKER_STAT_ENUM)
 #undef SL_BROKER_STAT_ENUM
-        SL_BS_LOG,                               /* first of the log port's rows */
-    SL_BS_INBOX = SL_BS_LOG + SL_LOG_STAT_COUNT, /* first of the inbox port's rows */
-    SL_BS_COUNT = SL_BS_INBOX + SL_INBOX_STAT_COUNT
+        SL_BS_LOG,                                /* first of the log port's rows */
+    SL_BS_INBOX = SL_BS_LOG + SL_LOG_STAT_COUNT,  /* first of the inbox port's rows */
+    SL_BS_DB = SL_BS_INBOX + SL_INBOX_STAT_COUNT, /* first of the metadata port's rows */
+    SL_BS_COUNT = SL_BS_DB + SL_DB_STAT_COUNT
 };
 
 extern const sl_stat_row SL_BROKER_STAT_ROWS[SL_BS_COUNT];

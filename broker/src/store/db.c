@@ -97,16 +97,17 @@ static void hide_stats(sl_db *db)
         sl_stats_set_source(db->options.stats, db->options.stats_base + i, nothing, NULL);
 }
 
-void db_set_health(sl_db *db, const char *why, const char *detail)
+bool db_set_health(sl_db *db, const char *why, const char *detail)
 {
     const char *before = atomic_exchange(&db->why_sick, why);
     if (before == why)
-        return;
+        return false;
     if (why == NULL)
         sl_info(SL_C_DB, "DB-AVAILABLE", SL_S("adapter", db->ops->name));
     else
         sl_error(SL_C_DB, "DB-UNAVAILABLE", SL_S("adapter", db->ops->name), SL_S("why", why),
                  SL_S("detail", detail == NULL ? "" : detail));
+    return true;
 }
 
 bool sl_db_is_healthy(const sl_db *db, const char **why)

@@ -129,8 +129,9 @@ SL_MUST_USE sl_err db_rows_add(db_request *rq, size_t at, const sl_db_value *val
 /* ---- front (db.c) */
 
 void db_count(sl_db *db, unsigned stat, int64_t n);
-/** why: static text, NULL = healthy. Logs the change. detail: the database's words or NULL. */
-void db_set_health(sl_db *db, const char *why, const char *detail);
+/** why: static text, NULL = healthy. detail: the database's words or NULL. Logs a change, and says
+ * whether it was one. */
+bool db_set_health(sl_db *db, const char *why, const char *detail);
 sl_mono_ms db_now(sl_db *db);
 
 #endif

@@ -75,12 +75,10 @@ static const char *reason_of(sl_err err)
 
 static void note_sick(pg_db *pg, sl_err err, const char *detail)
 {
-    const char *why;
     sl_mono_ms now = db_now(pg->db);
     db_queue_pause(&pg->db->queue, true);
-    if (sl_db_is_healthy(pg->db, &why))
+    if (db_set_health(pg->db, reason_of(err), detail))
         pg->reminded = now;
-    db_set_health(pg->db, reason_of(err), detail);
     if (now - pg->reminded < REMIND_MS)
         return;
     pg->reminded = now;
