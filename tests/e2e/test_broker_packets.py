@@ -70,6 +70,62 @@ def test_c01_a_byte_order_mark_is_part_of_the_name(shared, version):
         assert alive(plain) == [] and alive(marked) == []  # two clients: neither takes the other over
 
 
+def connect_31(name, clean=True):
+    return packet(mqtt_raw.CONNECT, 0, text("MQIsdp") + bytes([3, 2 if clean else 0]) + b"\0\0" + text(name))
+
+
+def test_c02_empty_and_long_client_ids(shared):
+    with shared.raw(4) as one, shared.raw(4) as two:  # 3.1.1 and a clean session: the broker chooses
+        one.connect("")
+        two.connect("")
+        assert alive(one) == [] and alive(two) == []
+    for version, raw in ((4, mqtt_raw.connect("", 4, clean=False)), (4, connect_31("")), (4, connect_31("", False)),
+                         (4, connect_31("x" * 1025))):
+        with shared.raw(version) as client:
+            client.send(raw)
+            client.expect(mqtt_raw.CONNACK, reason=2, session_present=False)
+            assert client.closed() == []
+    ids = set()
+    for clean in (True, False):
+        with shared.raw(5) as client:
+            ids.add(client.connect("", clean=clean).props["assigned_client_id"])
+    assert len(ids) == 2
+    for name in ("x" * 1024, "a/b +#$", "é" * 500):
+        with shared.raw(4) as client:
+            client.send(connect_31(name))
+            client.expect(mqtt_raw.CONNACK, reason=0)
+    with shared.raw(5) as client:  # as long as a packet may be
+        assert "assigned_client_id" not in client.connect("y" * 65000).props
+        assert alive(client) == []
+
+
+def test_version_31_is_served(shared):
+    name, topic = fresh(), fresh("t")
+    for part in range(2):
+        with shared.raw(4) as client:
+            client.send(connect_31(name, clean=False))
+            client.expect(mqtt_raw.CONNACK, reason=0, session_present=False)  # 3.1 has no such bit
+            if part == 0:
+                client.subscribe(topic, 2)
+            else:
+                assert client.receive().payload == b"kept"
+        if part == 0:
+            with shared.client(fresh()) as publisher:
+                publisher.publish(topic, b"kept", 2)
+
+
+@pytest.mark.parametrize("level, name", [(0, "MQTT"), (3, "MQTT"), (6, "MQTT"), (0x84, "MQTT"), (4, "MQIsdp"), (4, "mqtt"),
+                                         (4, ""), (4, "MQTTX")])
+def test_unknown_protocols_are_refused(shared, level, name):
+    with shared.raw(4) as client:
+        client.send(packet(mqtt_raw.CONNECT, 0, text(name) + bytes([level, 2]) + b"\0\0" + text(fresh())))
+        answer = b""
+        while chunk := client.sock.recv(100):
+            answer += chunk
+        # nothing, or "unacceptable protocol version" in the form of 3.1.1 or of 5.0
+        assert answer in (b"", b"\x20\x02\x00\x01", b"\x20\x03\x00\x84\x00"), answer
+
+
 WILL_FAULTS = [("will flag 0 with QoS 1", 0x0A, b""), ("will flag 0 with retain", 0x22, b""),
                ("will flag 1 with QoS 3", 0x1E, text("w") + text("x")), ("reserved bit", 0x03, b""),
                ("payload ends early", 0x06, text("w") + b"\0\5ab")]

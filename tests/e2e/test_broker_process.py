@@ -247,6 +247,34 @@ def test_c49_more_than_a_thousand_descriptors(make_broker):
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+def test_the_number_of_clients_is_bounded(make_broker):
+    broker = make_broker({"SLUICE_MAX_CLIENTS": 3}).start()
+    clients = [broker.client(f"c{number}") for number in range(3)]
+    with broker.raw(5) as one, broker.raw(4) as two:
+        one.connect("more", want=0x97)
+        two.connect("more", want=3)
+        assert one.closed() == [] and two.closed() == []
+    with broker.client("c0") as again:  # a known one
+        assert alive(again) == []
+    for client in clients:
+        client.close()
+
+    def room():
+        with broker.raw(5) as client:
+            client.send(mqtt_raw.connect("more", 5))
+            return client.expect(mqtt_raw.CONNACK).reason == 0
+
+    wait_until(room, what="room for another one")
+
+
+def test_an_idle_broker_rests(broker):
+    with broker.client("idle", keep_alive=60) as client:
+        assert alive(client) == []
+        before = cpu_seconds(broker)
+        time.sleep(3)
+        assert cpu_seconds(broker) - before <= 0.3
+
+
 # ---- disk ----------------------------------------------------------------------------------------------------
 
 
@@ -342,6 +370,27 @@ def test_a_full_disk_loses_nothing_that_was_acknowledged(make_broker, small_disk
         got = set()
         while not (set(acknowledged) | {99999}) <= got:
             got.add(int(client.receive().payload[:5]))
+
+
+def test_sigterm_on_a_full_disk(make_broker, small_disk):
+    broker = make_broker({"SLUICE_DATA_DIR": str(small_disk / "data"), "SLUICE_LOW_SPACE_BYTES": 0}).start()
+    with broker.client("kept", 5, props={"session_expiry": 600}) as kept, broker.raw(5) as publisher:
+        kept.subscribe("t", 1)
+        publisher.connect("pub")
+        publisher.publish("t", b"before", 1)
+        assert kept.expect(mqtt_raw.PUBLISH).payload == b"before"
+        (small_disk / "ballast").write_bytes(bytes(shutil.disk_usage(small_disk).free - 4096))
+        for number in range(5000):
+            publisher.send(mqtt_raw.publish("t", os.urandom(30000), 1, number % 60000 + 1, version=5))
+            if publisher.expect(mqtt_raw.PUBACK).reason != 0:
+                break
+        broker.stop()
+    (small_disk / "ballast").unlink()
+    broker.start()
+    with broker.raw(5) as kept:
+        assert kept.connect("kept", clean=False, props={"session_expiry": 600}).session_present
+        got = kept.expect(mqtt_raw.PUBLISH)
+        assert (got.payload, got.dup) == (b"before", True)
 
 
 # ---- damage --------------------------------------------------------------------------------------------------

@@ -108,6 +108,16 @@ def test_c17_the_disconnect_may_change_the_expiry(shared):
         assert client.connect(name, clean=False).session_present
 
 
+def test_the_end_of_a_session_comes_before_the_next_connect(shared):
+    """Over and over: both may go through different I/O loops, and the end must not be overtaken."""
+    name = fresh()
+    for number in range(100):
+        with shared.raw(5) as client:
+            assert not client.connect(name, clean=False, props={"session_expiry": 60}).session_present, number
+            client.send(mqtt_raw.disconnect(5, 0, {"session_expiry": 0}))
+            client.closed()
+
+
 @pytest.mark.parametrize("version", [4, 5])
 @pytest.mark.parametrize("qos", [1, 2])
 def test_unanswered_messages_come_again_with_dup_and_their_id(shared, version, qos):
