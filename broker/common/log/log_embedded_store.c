@@ -114,6 +114,9 @@ static sl_err write_failed(elog *el, char *message)
 
 sl_err elog_store_write(elog *el, rocksdb_writebatch_t *wb)
 {
+    sl_err failed = (sl_err)atomic_load_explicit(&el->failed, memory_order_acquire);
+    if (failed != SL_OK)
+        return failed;
     bool careful = atomic_load_explicit(&el->careful, memory_order_acquire);
     char *message = NULL;
     if (careful)

@@ -5,10 +5,12 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -367,6 +369,74 @@ static void test_embedded_full_disk_fails_what_it_must_and_heals(void **state)
     rmdir(dir);
 }
 
+static bool first_value_is(log_fx *fx, sl_log_topic *topic, const char *want)
+{
+    sl_log_consumer *co = log_fx_consumer(fx, NULL, SL_LOG_EARLIEST, false);
+    SL_TEST_OK(sl_log_consumer_assign(co, topic, 0, 0));
+    sl_log_batch batch;
+    size_t count = 0, pos = 0;
+    SL_TEST_OK(sl_log_consumer_poll(co, &batch, 1, 20000, &count));
+    assert_int_equal(count, 1);
+    sl_log_record rec;
+    bool same =
+        sl_log_batch_next(&batch, &pos, &rec) && sl_slice_equal(rec.value, sl_slice_str(want));
+    sl_log_batch_release(&batch);
+    sl_log_consumer_close(&co);
+    return same;
+}
+
+/* ---- a disk whose sync fails ---- */
+
+static atomic_bool syncs_fail;
+
+/* RocksDB finds this one before libc's. */
+int fdatasync(int fd)
+{
+    if (atomic_load(&syncs_fail)) {
+        errno = EIO;
+        return -1;
+    }
+    return (int)syscall(SYS_fdatasync, fd);
+}
+
+static void test_embedded_failed_sync_closes_the_log_to_appends(void **state)
+{
+    log_fx *fx = *state;
+    sl_log_topic *topic = log_fx_topic(fx, "t", 1, LOG_FX_PLAIN);
+    log_fx_append(fx, topic, 0, "k", "safe", 0, 1);
+    log_fx_wait(fx, 1);
+    SL_TEST_OK(fx->dones[0].err);
+    atomic_store(&syncs_fail, true);
+    log_fx_append(fx, topic, 0, "k", "unknown", 0, 2);
+    log_fx_wait(fx, 2);
+    SL_TEST_ERR(fx->dones[1].err, SL_EIO);
+    atomic_store(&syncs_fail, false);
+    // A later sync would prove nothing, so there is none: only a restart goes on.
+    const sl_log_record_in in = {.value = {sl_slice_str("v")}};
+    SL_TEST_ERR(sl_log_append(fx->pr, topic, 0, &in, 3), SL_EIO);
+    SL_TEST_ERR(sl_log_sync(fx->log), SL_EIO);
+    const char *why = NULL;
+    assert_false(sl_log_is_healthy(fx->log, &why));
+    assert_says(why, "restart");
+    sl_log_consumer *co = log_fx_consumer(fx, NULL, SL_LOG_EARLIEST, false);
+    SL_TEST_OK(sl_log_consumer_assign(co, topic, 0, 0));
+    log_fx_record record;
+    log_fx_read(co, &record, 1);
+    assert_string_equal(record.value, "safe");
+    sl_log_batch batch;
+    size_t count = 0;
+    SL_TEST_OK(sl_log_consumer_poll(co, &batch, 1, 0, &count));
+    assert_int_equal(count, 0); // what was not made durable is not shown
+    sl_log_consumer_close(&co);
+    log_fx_close(fx);
+    log_fx_open(fx);
+    topic = log_fx_topic(fx, "t", 1, LOG_FX_PLAIN);
+    log_fx_append(fx, topic, 0, "k", "again", 0, 4);
+    log_fx_wait(fx, 3);
+    SL_TEST_OK(fx->dones[2].err);
+    assert_true(first_value_is(fx, topic, "safe"));
+}
+
 /* ---- recovery and figures ---- */
 
 static void test_embedded_recovers_ends_of_every_kind_of_topic(void **state)
@@ -496,6 +566,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_embedded_open_below_the_mark_starts_refusing, setup,
                                         teardown),
         cmocka_unit_test(test_embedded_full_disk_fails_what_it_must_and_heals),
+        cmocka_unit_test_setup_teardown(test_embedded_failed_sync_closes_the_log_to_appends, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(test_embedded_recovers_ends_of_every_kind_of_topic, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_embedded_without_fsync_written_is_durable, setup,
