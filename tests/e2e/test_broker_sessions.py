@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sessions: kept and ended, taken over, redelivered; the handshakes of QoS 2 in both directions, over reconnects and
 over SIGKILL."""
+import random
 import threading
 import time
 
@@ -261,6 +262,67 @@ def test_c19_what_came_before_and_after_a_crash_is_kept_in_order(make_broker):
             assert got == wanted
             assert alive(client) == []
             leave(client)
+
+
+def test_acknowledged_subscriptions_survive_crashes(make_broker):
+    """Subscribed and unsubscribed with SIGKILL right behind the last answer; what is delivered tells what is kept."""
+    broker = make_broker().start()
+    rng = random.Random(7)
+    wanted = set()
+    topics = [f"f/{n}" for n in range(60)]
+    for part in range(4):
+        with broker.raw(5) as client:
+            present = client.connect("keeper", clean=False, props={"session_expiry": 3600}).session_present
+            assert present == bool(part)
+            for packet_id in range(1, 40):
+                topic = rng.choice(topics)
+                if rng.random() < 0.6:
+                    client.subscribe(topic, 1, packet_id)
+                    wanted.add(topic)
+                else:
+                    client.send(mqtt_raw.unsubscribe(packet_id, [topic], 5))
+                    client.expect(mqtt_raw.UNSUBACK)
+                    wanted.discard(topic)
+            broker.kill()
+        broker.start()
+        assert broker.metric("sluice_subscriptions") == len(wanted)
+    with broker.client("pub") as publisher, broker.raw(5) as client:
+        assert client.connect("keeper", clean=False, props={"session_expiry": 3600}).session_present
+        for topic in topics:
+            publisher.publish(topic, topic, 1)
+        assert {pkt.topic for pkt in drain(client, len(wanted))} == wanted
+        assert client.quiet()
+
+
+def test_c21_a_session_expires_in_spite_of_a_restart(make_broker):
+    broker = make_broker().start()
+    for name, expiry in (("short", 3), ("long", 600)):
+        with broker.client(name, 5, props={"session_expiry": expiry}) as client:
+            client.subscribe("t", 1)
+            client.send(mqtt_raw.disconnect())
+            client.closed()
+    left = time.monotonic()
+    broker.kill()
+    broker.start()
+    time.sleep(max(0.0, 3.2 - (time.monotonic() - left)))  # the interval itself
+    for name, expiry in (("short", 3), ("long", 600)):
+        with broker.raw(5) as client:
+            present = client.connect(name, clean=False, props={"session_expiry": expiry}).session_present
+            assert present == (name == "long")
+
+
+def test_c21_expired_sessions_go_without_being_asked(make_broker):
+    broker = make_broker().start()
+    with broker.client("short", 5, props={"session_expiry": 1}) as client:
+        client.subscribe("t/#", 1)
+        client.send(mqtt_raw.disconnect())
+        client.closed()
+    assert broker.metric("sluice_subscriptions") == 1
+    wait_until(lambda: broker.metric("sluice_sessions") == 0 and broker.metric("sluice_subscriptions") == 0, 25,
+               "the end of the session")
+    broker.kill()
+    broker.start()
+    assert broker.metric("sluice_sessions") == 0 and broker.metric("sluice_subscriptions") == 0
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["persistent", "clean"])
