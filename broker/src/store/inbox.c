@@ -75,6 +75,12 @@ static void on_room(void *arg)
         ib->options.room(ib->options.arg);
 }
 
+static sl_err on_commit(void *arg, sl_log_topic *topic, uint16_t partition, uint64_t offset)
+{
+    sl_inbox *ib = arg;
+    return ib->options.commit(ib->options.arg, topic, partition, offset);
+}
+
 sl_err sl_inbox_open(const sl_inbox_ops *ops, const sl_inbox_options *options, sl_inbox **out)
 {
     if (options->done == NULL || options->clock == NULL || options->default_ttl_ms <= 0 ||
@@ -88,6 +94,7 @@ sl_err sl_inbox_open(const sl_inbox_ops *ops, const sl_inbox_options *options, s
     inner.wake = options->wake != NULL ? on_wake : NULL;
     inner.done = on_done;
     inner.room = on_room;
+    inner.commit = options->commit != NULL ? on_commit : NULL;
     inner.arg = ib;
     sl_err err = ops->open(&inner, &ib->self);
     if (err != SL_OK) {
