@@ -156,7 +156,6 @@ typedef struct elog_chunk {
     sl_batch_fill fill; /* buf owned until the writer moved it into the ring */
     uint64_t base;      /* set by the writer */
     sl_err err;
-    bool sealed;
     uint8_t ref_count;
     uint8_t ref_cap;
     elog_refmark *refs; /* owned; one per source partition, `end` unused */
@@ -180,7 +179,6 @@ typedef struct elog_segment {
     elog_acks acks[2]; /* at the written end; at the durable end */
     size_t bytes;
     uint32_t records;
-    uint32_t silent; /* records without completion */
     bool needs_sync;
     bool written_drained; /* owner: acks[0] were handed out */
     sl_err err;           /* of the whole; set before state */

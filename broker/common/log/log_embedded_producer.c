@@ -53,7 +53,7 @@ static void segment_clear(elog_segment *seg)
     seg->ops_len = 0;
     seg->acks[0].count = seg->acks[1].count = 0;
     seg->bytes = 0;
-    seg->records = seg->silent = 0;
+    seg->records = 0;
     seg->needs_sync = seg->written_drained = false;
     seg->err = SL_OK;
     seg->next = NULL;
@@ -349,8 +349,6 @@ static sl_err append_locked(elog_producer *pr, append_job *job, bool *wake, bool
     bool durable = (job->parts.flags & SL_LOG_DURABLE) != 0;
     if ((job->flags & SL_LOG_NO_ACK) == 0)
         add_ack(&seg->acks[durable ? 1 : 0], job->token, index, ch->fill.count);
-    else
-        seg->silent++;
     sl_batch_append(&ch->fill, &job->parts, first_cap, NULL);
     if ((job->parts.flags & SL_BATCH_REFERENCE) != 0)
         chunk_note_source(ch, job->source, job->parts.source->offset);
