@@ -153,7 +153,7 @@ typedef struct elog_acks {
 
 typedef struct elog_chunk {
     elog_part *part;
-    sl_batch_fill fill; /* buf owned until the writer moved it into the ring */
+    sl_batch_fill fill; /* buf owned; the ring takes a reference of its own */
     uint64_t base;      /* set by the writer */
     sl_err err;
     uint8_t ref_count;
