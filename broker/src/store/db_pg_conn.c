@@ -134,8 +134,16 @@ bool db_pg_check_url(const char *url, const char **why)
         *why = "the URL cannot be read; special characters in it must be percent-encoded";
         return false;
     }
+    // The port is not looked at before connecting, which would go on failing for ever.
+    bool good = true;
+    for (const PQconninfoOption *op = options; op->keyword != NULL; op++) {
+        if (strcmp(op->keyword, "port") == 0 && op->val != NULL)
+            good = op->val[strspn(op->val, "0123456789,")] == 0;
+    }
     PQconninfoFree(options);
-    return true;
+    if (!good)
+        *why = "the port in the URL is no number";
+    return good;
 }
 
 static void swallow_notice(void *arg, const char *message)
@@ -224,6 +232,16 @@ void db_pg_close(db_pg_conn *pc)
 {
     PQfinish(pc->link);
     pc->link = NULL;
+}
+
+// An idle connection has nothing to read, unless the server said goodbye or is gone.
+bool db_pg_is_alive(db_pg_conn *pc)
+{
+    struct pollfd fd = {.fd = PQsocket(pc->link), .events = POLLIN};
+    if (pc->link == NULL || fd.fd < 0)
+        return false;
+    return poll(&fd, 1, 0) == 0 || (PQconsumeInput(pc->link) == 1 &&
+                                    PQstatus(pc->link) == CONNECTION_OK && poll(&fd, 1, 0) == 0);
 }
 
 /* ---- one statement */

@@ -37,6 +37,8 @@ bool db_pg_check_url(const char *url, const char **why);
  * database; SL_EINVAL the URL's options. why is set. */
 SL_MUST_USE sl_err db_pg_connect(db_pg_conn *pc, const db_pg_target *target);
 void db_pg_close(db_pg_conn *pc);
+/** False: not connected, or the server has closed the connection; asks nobody. */
+bool db_pg_is_alive(db_pg_conn *pc);
 db_pg_outcome db_pg_run(db_pg_conn *pc, db_request *rq);
 /** One text without parameters, within limit_ms; text: first column of the first row, "" when there
  * is none. Errors as SL_DB's; SL_ECONN the connection is gone. why is set. */

@@ -171,7 +171,8 @@ static bool is_trusted(struct worker *wk)
     sl_db *db = wk->pg->db;
     db_pg_conn *pc = &wk->conn;
     sl_mono_ms now = db_now(db);
-    if (pc->link != NULL && now - pc->born > db->options.max_lifetime_ms)
+    // Found out before a write is sent, a lost connection leaves nothing in doubt.
+    if (pc->link != NULL && (now - pc->born > db->options.max_lifetime_ms || !db_pg_is_alive(pc)))
         db_pg_close(pc);
     if (pc->link != NULL && now - pc->used > IDLE_MS) {
         char text[64];
