@@ -120,7 +120,7 @@ typedef struct sl_conn {
     uint32_t delayed_count;
     sl_node dirty_node;
     sl_node wheel_node;
-    uint64_t watch_second; /* of the wheel, while wheel_node is linked */
+    uint64_t watch_tick; /* of the wheel, while wheel_node is linked */
     bool closed_counted;
 } sl_conn;
 
@@ -161,7 +161,7 @@ void sl_conn_item_done(sl_conn *cn);
 
 /* On the loop only. */
 
-/** Time-outs of this connection, once a second at most. */
+/** Time-outs of this connection, once a tick at most. */
 void sl_conn_check_time(sl_conn *cn, sl_mono_ms now);
 /** Writes what waits. */
 void sl_conn_flush(sl_conn *cn);

@@ -222,26 +222,26 @@ void sl_io_on_deliveries(sl_mail *mail)
 
 void sl_io_watch(sl_io *io, sl_conn *cn, sl_mono_ms at)
 {
-    uint64_t second = (uint64_t)(at + 999) / 1000;
-    if (second <= io->wheel_at)
-        second = io->wheel_at + 1;
-    if (second >= io->wheel_at + SL_IO_WHEEL)
-        second = io->wheel_at + SL_IO_WHEEL - 1; // looked at then, and put on again
+    uint64_t tick = (uint64_t)(at + SL_IO_TICK_MS - 1) / SL_IO_TICK_MS;
+    if (tick <= io->wheel_at)
+        tick = io->wheel_at + 1;
+    if (tick >= io->wheel_at + SL_IO_WHEEL)
+        tick = io->wheel_at + SL_IO_WHEEL - 1; // looked at then, and put on again
     if (sl_node_is_linked(&cn->wheel_node)) {
-        if (cn->watch_second <= second)
+        if (cn->watch_tick <= tick)
             return; // an earlier look re-arms itself
         sl_list_remove(&cn->wheel_node);
     }
-    cn->watch_second = second;
-    sl_list_push_back(&io->wheel[second % SL_IO_WHEEL], &cn->wheel_node);
+    cn->watch_tick = tick;
+    sl_list_push_back(&io->wheel[tick % SL_IO_WHEEL], &cn->wheel_node);
 }
 
 static void on_tick(void *arg)
 {
     sl_io *io = arg;
     sl_mono_ms now = sl_loop_now(io->lp);
-    uint64_t second = (uint64_t)now / 1000;
-    while (io->wheel_at < second) {
+    uint64_t tick = (uint64_t)now / SL_IO_TICK_MS;
+    while (io->wheel_at < tick) {
         sl_list due;
         sl_list_init(&due);
         io->wheel_at++;
@@ -261,9 +261,9 @@ static void start_on_loop(void *arg)
     sl_io *io = arg;
     io->rcu = sl_rcu_register(io->core->rcu);
     io->shard = sl_stats_shard(io->core->stats);
-    io->wheel_at = (uint64_t)sl_loop_now(io->lp) / 1000;
+    io->wheel_at = (uint64_t)sl_loop_now(io->lp) / SL_IO_TICK_MS;
     sl_timer_init(&io->tick, io->lp, on_tick, io);
-    sl_timer_start(&io->tick, 500, 500);
+    sl_timer_start(&io->tick, SL_IO_TICK_MS, SL_IO_TICK_MS);
 }
 
 sl_err sl_io_new(sl_core *core, unsigned index, sl_io **out)

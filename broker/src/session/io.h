@@ -16,7 +16,8 @@ struct sl_conn;
 struct sl_out_seg;
 struct sl_device_acks;
 
-#define SL_IO_WHEEL 1024 /* seconds; longer time-outs go round again */
+#define SL_IO_TICK_MS 250
+#define SL_IO_WHEEL   1024 /* ticks; longer time-outs go round again */
 
 /* What a completion of the log means: the top bits of its token. */
 enum {
@@ -48,7 +49,7 @@ typedef struct sl_io {
     sl_list dirty; /* connections with bytes to write this turn */
     sl_list held;  /* clients whose actor waits for room in the append queue */
     sl_list wheel[SL_IO_WHEEL];
-    uint64_t wheel_at; /* second last looked at */
+    uint64_t wheel_at; /* tick last looked at */
     uint64_t last_session_id;
     bool closing; /* sl_io_close_all was called */
     void (*all_closed)(void *arg);
