@@ -116,6 +116,14 @@ static void make_bio_method(void)
     BIO_meth_set_ctrl(bio_method, bio_ctrl);
 }
 
+/* SSL_MODE_RELEASE_BUFFERS alone leaves the 16 KB of the last write in some paths. Never with a
+ * record that was read in part: older OpenSSL would free it under the reader (CVE-2024-4741). */
+static void release_buffers(tls *tl)
+{
+    if (tl->state >= TLS_UP && SSL_has_pending(tl->ssl) == 0 && SSL_pending(tl->ssl) == 0)
+        (void)SSL_free_buffers(tl->ssl);
+}
+
 /* ---- output ---------------------------------------------------------------------------------- */
 
 /* True when nothing is pending. */
@@ -337,6 +345,7 @@ static void pump(tls *tl)
         return;
     if (tl->in_len == 0)
         drop_input(tl);
+    release_buffers(tl);
     if (tl->end_waits && tl->state < TLS_ENDED && (tl->reading || !has_input(tl))) {
         tl->end_waits = false;
         finish_below(tl, SL_OK);
@@ -495,6 +504,7 @@ static sl_err tls_write(sl_filter *ft, const struct iovec *iov, int iovcnt, size
             break;
         }
     }
+    release_buffers(tl);
     return SL_OK;
 }
 
