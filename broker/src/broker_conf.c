@@ -90,6 +90,14 @@ const sl_conf_row SL_BROKER_CONF_ROWS[] = {
         "1000", 0, 1000000, "messages",
         "Messages that may wait for a free in-flight slot, per client that is not persistent; then "
         "they are dropped and counted."),
+    BOOL("mqtt.flow-control.enabled", "MQTT_FLOW_CONTROL_ENABLED", "true",
+         "Keep to the Receive Maximum of clients; false sends as many messages as packet ids "
+         "allow."),
+    INT("mqtt.flow-control.ttl", "MQTT_FLOW_CONTROL_TTL", "600", 1, 604800, "s",
+        "How long a message may wait for a free in-flight slot; then it is dropped and counted."),
+    INT("mqtt.sessions-limit", "MQTT_SESSIONS_LIMIT", "0", 0, 16777216, NULL,
+        "Sessions, connected and stored, beyond which new ones are refused (0x97, or return code "
+        "3); 0 = no limit."),
     INT("mqtt.connect-timeout", "SLUICE_CONNECT_TIMEOUT_MS", "10000", 100, 600000, "ms",
         "How long a new connection may take to its CONNECT, and the broker to its CONNACK."),
     INT("mqtt.write-timeout", "SLUICE_WRITE_TIMEOUT_MS", "60000", 100, 3600000, "ms",
@@ -99,6 +107,13 @@ const sl_conf_row SL_BROKER_CONF_ROWS[] = {
         "Longest Session Expiry Interval of MQTT 5 clients."),
     INT("mqtt.client-session-expiry.ttl", "MQTT_CLIENT_SESSION_EXPIRY_TTL", "604800", 0, 4294967295,
         "s", "Expiry of sessions without an interval (MQTT 3, clean session 0); 0 = never."),
+    INT("mqtt.client-session-expiry.check-period", "SLUICE_SESSION_EXPIRY_CHECK_PERIOD", "10", 1,
+        86400, "s", "How often expired sessions are looked for."),
+    BOOL("mqtt.client-session-expiry.v5-clean-start-0-keeps", "SLUICE_V5_CLEAN_START_0_KEEPS",
+         "false",
+         "Keep MQTT 5 sessions with Clean Start 0 and no Session Expiry Interval (or 0) for "
+         "mqtt.client-session-expiry.ttl, as TBMQ does; false: they end with their connection, as "
+         "the standard says."),
     INT("mqtt.persistent-session.device.persisted-messages.limit",
         "MQTT_PERSISTENT_SESSION_DEVICE_PERSISTED_MESSAGES_LIMIT", "10000", 1, 65535, "messages",
         "Messages stored per client; the oldest make room and are counted."),
@@ -148,6 +163,11 @@ void sl_broker_conf_limits(const sl_conf *cf, sl_limits *out)
         .max_keep_alive_s = (uint32_t)sl_conf_int(cf, "mqtt.keep-alive.max-keep-alive"),
         .max_expiry_s = (uint32_t)sl_conf_int(cf, "mqtt.client-session-expiry.max-expiry-interval"),
         .receive_max_v3 = (uint32_t)sl_conf_int(cf, "mqtt.flow-control.mqtt3x-receive-max"),
+        .sessions_max = (uint32_t)sl_conf_int(cf, "mqtt.sessions-limit"),
+        .flow_control = sl_conf_bool(cf, "mqtt.flow-control.enabled"),
+        .delayed_ttl = sl_conf_int(cf, "mqtt.flow-control.ttl") * 1000,
+        .v5_clean_start_0_keeps =
+            sl_conf_bool(cf, "mqtt.client-session-expiry.v5-clean-start-0-keeps"),
         .delayed_max = (uint32_t)sl_conf_int(cf, "mqtt.flow-control.delayed-queue-max-size"),
         .max_topic_levels = (uint32_t)sl_conf_int(cf, "mqtt.topic.max-segments-count"),
         .max_subscriptions = (uint32_t)sl_conf_int(cf, "mqtt.subscription.max-per-client"),

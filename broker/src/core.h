@@ -36,7 +36,11 @@ typedef struct sl_limits {
     uint32_t max_keep_alive_s;    /* MQTT 5 */
     uint32_t max_expiry_s;        /* cap of MQTT 5 session expiry */
     uint32_t receive_max_v3;      /* assumed of MQTT 3 clients */
+    uint32_t sessions_max;        /* connected and stored; 0 = no limit */
+    bool flow_control;            /* keep to the client's Receive Maximum */
+    bool v5_clean_start_0_keeps;  /* a version 5 session without expiry outlives its connection */
     uint32_t delayed_max;         /* messages that wait for an in-flight slot, per client */
+    sl_dur_ms delayed_ttl;        /* how long they may wait */
     uint32_t max_topic_levels;    /* separators in a topic or filter; 0 = no limit */
     uint32_t max_subscriptions;   /* per client */
     uint32_t out_high_bytes;      /* unsent bytes at which a connection takes no more */

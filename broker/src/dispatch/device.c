@@ -117,6 +117,9 @@ void sl_device_end_syncing(device *dv, uint64_t first_row)
 bool sl_device_window_open(const device *dv)
 {
     uint32_t max = dv->receive_max < WINDOW_ROWS ? dv->receive_max : WINDOW_ROWS;
+    // What the socket does not take stays in the inbox; the connection says when it goes on.
+    if (dv->cl != NULL && atomic_load(&dv->cl->slow))
+        return false;
     return dv->open < max && (dv->open == 0 || dv->open_bytes < WINDOW_BYTES);
 }
 
@@ -557,6 +560,10 @@ static void on_ack_run(sl_device_loop *dl, const ack_item *first, const uint16_t
     device *dv = sl_imap_get(dl->by_index, first->index);
     if (dv == NULL || dv->session_id != first->session_id)
         return; // of an older connection: the rows are sent again
+    if (first->kind == SL_DEVICE_RESUME) {
+        sl_device_pump(dl, dv);
+        return;
+    }
     for (size_t i = 0; first->kind == SL_DEVICE_REMOVE && i < count; i++)
         free_slot(dv);
     sl_err err = dl->acks != NULL ? SL_EAGAIN : give_acks(dl, dv, packet_ids, count, first->kind);

@@ -20,6 +20,7 @@ typedef struct sl_device_loop sl_device_loop;
 /* What a client's answer means for its inbox. */
 typedef enum sl_device_ack {
     SL_DEVICE_REMOVE, /* PUBACK, PUBCOMP, or the message cannot be delivered */
+    SL_DEVICE_RESUME, /* none: the connection has room again (sl_client.slow) */
     SL_DEVICE_PUBREC  /* to be answered by PUBREL once the marker is durable */
 } sl_device_ack;
 

@@ -279,7 +279,9 @@ void sl_device_take_pack(sl_device_loop *dl)
 {
     if (!dl->packing)
         return;
-    take_adds(dl);
+    // A box that is to be emptied for good must not lose what its next session gets meanwhile.
+    if (dl->clears == NULL)
+        take_adds(dl);
     pack *pk = &dl->pk;
     if (pk->open == 0 && pk->next_add == pk->add_count) {
         finish_pack(dl);

@@ -13,6 +13,7 @@
 #include "base/assert.h"
 #include "base/map.h"
 #include "route/rcu.h"
+#include "session/will.h"
 
 #define SHARDS      64
 #define CHUNK_BITS  12
@@ -114,6 +115,7 @@ static void free_client(void *ctx, void *ptr)
         sl_free(cl->subs[i].filter);
     sl_free(cl->subs);
     sl_free(cl->qos2);
+    sl_will_free(&cl->session.will);
     cl->magic = 0;
     sl_free(cl);
 }

@@ -39,6 +39,7 @@ typedef struct sl_client_sub {
 
 typedef struct sl_registry sl_registry;
 struct sl_session_op;
+struct sl_will;
 struct sl_conn;
 struct sl_rcu;
 
@@ -50,6 +51,7 @@ typedef struct sl_session {
     bool has_expiry;
     bool clean_start;
     bool was_connected_at_start; /* repaired after a crash: its rows may have been sent before */
+    bool looked_lost;            /* the last look found it connected, without a connection */
     uint8_t mqtt_version;
     uint16_t keep_alive_s;
     uint32_t expiry_s;
@@ -57,6 +59,8 @@ typedef struct sl_session {
     uint64_t generation;
     sl_wall_ms connected_at;
     sl_wall_ms disconnected_at;
+    sl_mono_ms idle_since; /* the same for timers of this run; a wall clock jumps */
+    struct sl_will *will;  /* owned, NULL: none; will.h */
 } sl_session;
 
 typedef struct sl_client {
@@ -81,6 +85,8 @@ typedef struct sl_client {
     sl_node held_node; /* in the holding loop's list while the actor is held */
     bool persistent;
     _Atomic uint64_t generation; /* dispatch reads it */
+    _Atomic bool slow; /* its connection has too much to write: the inbox waits (written by the
+                          connection's loop, read by the device loop) */
     uint64_t session_id;
 
     sl_session session;

@@ -16,6 +16,7 @@
 #include "mqtt/frame.h"
 #include "session/actor_int.h"
 #include "session/manager.h"
+#include "session/will.h"
 #include "stats/broker_stats.h"
 
 /* cl->actor_state */
@@ -60,7 +61,7 @@ static void take_settings(sl_conn *cn, const sl_mqtt_connect *connect)
     const sl_mqtt_props *props = &connect->props;
     cn->clean_start = connect->clean_start;
     cn->keep_alive_s = connect->keep_alive_s;
-    cn->receive_max = (uint16_t)lim->receive_max_v3;
+    cn->receive_max = lim->flow_control ? (uint16_t)lim->receive_max_v3 : 65535;
     if (connect->version < SL_MQTT_V5) {
         cn->persistent = !connect->clean_start;
         return;
@@ -68,7 +69,9 @@ static void take_settings(sl_conn *cn, const sl_mqtt_connect *connect)
     cn->keep_alive_capped = lim->max_keep_alive_s > 0 && cn->keep_alive_s > lim->max_keep_alive_s;
     if (cn->keep_alive_capped)
         cn->keep_alive_s = (uint16_t)lim->max_keep_alive_s;
-    cn->receive_max = (props->has & SL_PROP_RECEIVE_MAXIMUM) != 0 ? props->receive_maximum : 65535;
+    if (lim->flow_control)
+        cn->receive_max =
+            (props->has & SL_PROP_RECEIVE_MAXIMUM) != 0 ? props->receive_maximum : 65535;
     if ((props->has & SL_PROP_MAXIMUM_PACKET_SIZE) != 0)
         cn->max_packet_out = props->maximum_packet_size;
     cn->has_expiry = true;
@@ -76,7 +79,11 @@ static void take_settings(sl_conn *cn, const sl_mqtt_connect *connect)
     cn->expiry_capped = cn->expiry_s > lim->max_expiry_s;
     if (cn->expiry_capped)
         cn->expiry_s = lim->max_expiry_s;
-    cn->persistent = cn->expiry_s > 0;
+    // Clean start 0 without an expiry: what comes while it is connected goes through the inbox, and
+    // ends with it [MQTT-3.1.2-23]; or it is kept like a session of version 3.
+    if (cn->expiry_s == 0 && !cn->clean_start && lim->v5_clean_start_0_keeps)
+        cn->has_expiry = false;
+    cn->persistent = cn->expiry_s > 0 || !cn->clean_start;
 }
 
 sl_mqtt_rc sl_client_actor_check_connect(sl_conn *cn, const sl_mqtt_connect *connect)
@@ -94,10 +101,10 @@ sl_mqtt_rc sl_client_actor_check_connect(sl_conn *cn, const sl_mqtt_connect *con
         return rc;
     take_settings(cn, connect);
     if (connect->has_will) {
-        static sl_log_limit limit;
-        uint32_t held = 0;
-        if (sl_log_limit_pass(&limit, 1, 60000, &held))
-            sl_warn(SL_C_SESSION, "WILL-NOT-KEPT", SL_B("client", id), SL_U("suppressed", held));
+        rc = sl_will_check(connect, &core->limits);
+        if (rc != SL_RC_SUCCESS)
+            return rc;
+        cn->will = sl_will_new(&connect->will);
     }
     if (sl_registry_get(core->registry, id, &cn->cl) != SL_OK)
         return SL_RC_QUOTA_EXCEEDED;
@@ -195,9 +202,11 @@ void sl_client_actor_qos2_failed(sl_conn *cn, uint16_t packet_id)
     sl_client_actor_post(cn->io, cn->cl, it);
 }
 
-void sl_client_actor_clear(sl_io *io, sl_client *cl)
+void sl_client_actor_clear(sl_io *io, sl_client *cl, uint64_t session_id)
 {
-    sl_client_actor_post(io, cl, sl_client_item_new(SL_ITEM_CLEAR, NULL));
+    sl_client_item *it = sl_client_item_new(SL_ITEM_CLEAR, NULL);
+    it->session_id = session_id;
+    sl_client_actor_post(io, cl, it);
 }
 
 void sl_client_actor_answer(sl_io *io, sl_client *cl, sl_session_answer *answer)
@@ -239,6 +248,7 @@ static sl_err request_session(sl_client *cl, sl_io *io)
         .keep_alive_s = cn->keep_alive_s,
         .mqtt_version = cn->version,
         .peer = cn->peer,
+        .will = cn->will,
     };
     sl_request_op *op = sl_calloc(1, sizeof(*op));
     op->base.fn = on_request_stored;
@@ -268,6 +278,7 @@ static sl_actor_verdict start_connect(sl_client *cl, sl_io *io)
         forget_conn(&cl->conn);
         return SL_ACTOR_DONE;
     }
+    sl_will_free(&cl->conn->will); // the session thread has it
     cl->actor_state = STATE_WAITING;
     cl->session_id = cl->conn->session_id;
     return SL_ACTOR_DONE;
@@ -324,6 +335,7 @@ static void go_live(sl_client *cl, sl_io *io, const sl_session_answer *answer)
                       .loop = (uint8_t)cn->io->index,
                       .connected = true,
                       .persistent = answer->persistent};
+    atomic_store(&cl->slow, false);
     sl_client_set_route(cl, route);
     sl_conn_accept_info info = {.session_present = answer->session_present,
                                 .persistent = answer->persistent};
@@ -369,6 +381,15 @@ void sl_actor_connect_next(sl_client *cl, sl_io *io)
     sl_client_actor_post(io, cl, it);
 }
 
+/* Why the connection ended, as the will's rules see it: what the client said counts although it
+ * closed at once, and a CONNECT that we refused leaves no will. */
+static uint8_t end_reason(const sl_client *cl, const sl_conn *cn)
+{
+    if (cl->actor_state == STATE_WAITING && cn->end_reason == SL_RC_SERVER_UNAVAILABLE)
+        return SL_RC_SUCCESS;
+    return cn->actor_done ? cn->actor_reason : cn->end_reason;
+}
+
 static void on_end_stored(sl_session_op *base, sl_io *io, sl_err err)
 {
     sl_request_op *op = SL_CONTAINER(base, sl_request_op, base);
@@ -404,7 +425,7 @@ static sl_actor_verdict finish_end(sl_client *cl, sl_io *io)
                              .persistent = persistent,
                              .has_expiry = cn->has_expiry,
                              .expiry_s = cn->expiry_s,
-                             .reason = cn->end_reason};
+                             .reason = end_reason(cl, cn)};
     sl_request_op *op = sl_calloc(1, sizeof(*op));
     op->base.fn = on_end_stored;
     op->cl = cl;
@@ -445,17 +466,19 @@ static sl_actor_verdict on_end(sl_client *cl, sl_io *io, sl_client_item *it)
     return finish_end(cl, io);
 }
 
-/* The session has expired. A connection that came meanwhile keeps it. */
-static sl_actor_verdict on_clear(sl_client *cl, sl_io *io)
+/* The session has expired, or its connection is gone and nobody said so. A connection that came
+ * meanwhile keeps it. */
+static sl_actor_verdict on_clear(sl_client *cl, sl_io *io, const sl_client_item *it)
 {
     if (cl->conn != NULL || cl->next_conn != NULL)
         return SL_ACTOR_DONE;
-    sl_session_request rq = {.kind = SL_SESSION_CLEAR, .client_id = sl_client_id(cl)};
+    sl_session_request rq = {
+        .kind = SL_SESSION_CLEAR, .client_id = sl_client_id(cl), .session_id = it->session_id};
     sl_err err = sl_manager_request(io, &rq, NULL);
     if (err == SL_EAGAIN)
         return SL_ACTOR_HOLD;
-    if (err != SL_OK)
-        return SL_ACTOR_DONE; // the next look tries again
+    if (err != SL_OK || it->session_id != 0)
+        return SL_ACTOR_DONE; // the next look tries again, or drops what has ended by then
     sl_actor_drop_subs(cl, io);
     sl_client_set_route(cl, (sl_route){0});
     cl->persistent = false;
@@ -469,6 +492,7 @@ static sl_actor_verdict on_clear(sl_client *cl, sl_io *io)
 void sl_actor_end_conn(sl_client_item *it, sl_mqtt_rc rc, bool notify)
 {
     it->conn->actor_done = true;
+    it->conn->actor_reason = (uint8_t)rc;
     sl_conn_end(it->conn, rc, notify);
 }
 
@@ -483,7 +507,8 @@ static void on_disconnect(sl_client_item *it, const sl_mqtt_disconnect *dc)
         uint32_t cap = cn->io->core->limits.max_expiry_s;
         cn->expiry_s = dc->props.session_expiry < cap ? dc->props.session_expiry : cap;
     }
-    sl_actor_end_conn(it, SL_RC_SUCCESS, false);
+    bool will = dc->reason == SL_RC_DISCONNECT_WITH_WILL;
+    sl_actor_end_conn(it, will ? SL_RC_DISCONNECT_WITH_WILL : SL_RC_SUCCESS, false);
 }
 
 static sl_actor_verdict on_packet(sl_client *cl, sl_io *io, sl_client_item *it,
@@ -580,7 +605,7 @@ static sl_actor_verdict handle_item(sl_client *cl, sl_io *io, sl_client_item *it
         sl_actor_qos2_remove(cl, it->packet_id);
         return SL_ACTOR_DONE;
     case SL_ITEM_CLEAR:
-        return on_clear(cl, io);
+        return on_clear(cl, io, it);
     default:
         SL_ASSERT(!"a kind of item");
         return SL_ACTOR_DONE;

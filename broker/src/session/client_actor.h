@@ -23,7 +23,7 @@ enum {
     SL_ITEM_STORE_SUBS,  /* the changed list could not be sent to the log: again */
     SL_ITEM_SUBS_STORED, /* the subscription record is stored (or not: err) */
     SL_ITEM_QOS2_FAILED, /* packet_id was not stored */
-    SL_ITEM_CLEAR        /* the session has expired: forget it, if no connection came */
+    SL_ITEM_CLEAR        /* the session has expired or lost its connection unnoticed */
 };
 
 /* The session thread's answer to a CONNECT. */
@@ -47,6 +47,7 @@ typedef struct sl_client_item {
     uint32_t seq, seq_end; /* acknowledgement slots of the packets in body */
     sl_session_answer answer;
     sl_err err;
+    uint64_t session_id; /* CLEAR */
     uint16_t packet_id;
 } sl_client_item;
 
@@ -63,7 +64,8 @@ void sl_client_actor_qos2_failed(sl_conn *cn, uint16_t packet_id);
 /** Hands an answer to the client's actor; takes answer->open_qos2. @thread an I/O loop */
 void sl_client_actor_answer(sl_io *io, sl_client *cl, sl_session_answer *answer);
 
-/** The session has expired: the actor forgets it if no connection came. @thread an I/O loop */
-void sl_client_actor_clear(sl_io *io, sl_client *cl);
+/** The session has expired, or its connection (session_id) is gone and did not say so: the actor
+ * confirms it to the session thread if no connection came. @thread an I/O loop */
+void sl_client_actor_clear(sl_io *io, sl_client *cl, uint64_t session_id);
 
 #endif

@@ -14,6 +14,7 @@
 #include "mqtt/decode.h"
 #include "mqtt/frame.h"
 #include "session/client_actor.h"
+#include "session/will.h"
 #include "stats/broker_stats.h"
 #include "stats/msg_trace.h"
 
@@ -42,6 +43,7 @@ static void free_conn(sl_conn *cn)
     sl_rbuf_unref(&cn->part);
     sl_free(cn->ring);
     sl_free(cn->sent);
+    sl_will_free(&cn->will);
     sl_client_unref(&cn->cl);
     cn->magic = 0;
     sl_io_conn_gone(io, cn);
@@ -740,6 +742,10 @@ void sl_conn_check_time(sl_conn *cn, sl_mono_ms now)
     }
     if (cn->deadline != 0)
         next = cn->deadline;
+    if (cn->delayed_first != NULL) {
+        sl_mono_ms due = sl_conn_drop_delayed(cn, now);
+        next = due != 0 && (next == 0 || due < next) ? due : next;
+    }
     if (cn->state == SL_CONN_CONNECTED && cn->keep_alive_s > 0) {
         if (cn->read_stopped)
             cn->last_in = now; // it is we who are not reading

@@ -69,6 +69,7 @@ typedef struct sl_delayed {
     uint8_t qos;
     uint8_t flags;
     uint16_t ids;
+    sl_mono_ms until; /* then it is dropped */
     uint32_t sub_ids[];
 } sl_delayed;
 
@@ -86,6 +87,7 @@ typedef struct sl_conn {
     bool stream_closed;
     bool read_stopped;
     bool write_blocked;
+    bool inbox_paused; /* the device loop was told to wait (sl_client.slow) */
     bool clean_start;
     bool persistent;
     bool assigned_id;
@@ -100,11 +102,13 @@ typedef struct sl_conn {
     bool expiry_capped;     /* CONNACK has to say so */
     bool keep_alive_capped; /* CONNACK has to say so */
     uint64_t session_id;
-    char peer[56]; /* address and port as text */
+    struct sl_will *will; /* owned, from CONNECT until it is with the session event */
+    char peer[56];        /* address and port as text */
     sl_mono_ms last_in;
     sl_mono_ms deadline;    /* of the state, or of a blocked write; 0 none */
     _Atomic uint32_t items; /* ingress items the actor has not finished */
     bool actor_done;        /* @thread actor: no further packets are taken from it */
+    uint8_t actor_reason;   /* @thread actor: why, an MQTT 5 reason code */
 
     sl_rbuf *part; /* bytes of an incomplete packet (or of what came behind CONNECT), owned */
 
@@ -175,6 +179,9 @@ void sl_conn_put(sl_conn *cn, const void *ptr, size_t len);
 void sl_conn_put_ack(sl_conn *cn, sl_mqtt_type type, uint16_t packet_id, sl_mqtt_rc rc);
 /** Looks again whether the socket is to be read. */
 void sl_conn_reading_changed(sl_conn *cn);
+/** Drops deliveries that waited too long for an in-flight slot; returns when the next one will
+ * have, 0 for none. */
+sl_mono_ms sl_conn_drop_delayed(sl_conn *cn, sl_mono_ms now);
 /** Frees all that waits to go out. */
 void sl_conn_drop_out(sl_conn *cn);
 

@@ -106,6 +106,23 @@ static void put_body(sl_conn *cn, sl_rbuf *body, const uint8_t *ptr, uint32_t le
     cn->out_bytes += len;
 }
 
+static sl_delayed *take_delayed(sl_conn *cn)
+{
+    sl_delayed *dl = cn->delayed_first;
+    cn->delayed_first = dl->next;
+    if (cn->delayed_first == NULL)
+        cn->delayed_last = NULL;
+    cn->delayed_count--;
+    sl_io_count(cn->io, SL_BS_WAITING_QOS, -1);
+    return dl;
+}
+
+static void free_delayed(sl_delayed *dl)
+{
+    sl_rbuf_unref(&dl->msg.body);
+    sl_free(dl);
+}
+
 void sl_conn_drop_out(sl_conn *cn)
 {
     while (cn->out_first != NULL) {
@@ -115,16 +132,28 @@ void sl_conn_drop_out(sl_conn *cn)
     }
     cn->out_last = NULL;
     cn->out_bytes = 0;
-    while (cn->delayed_first != NULL) {
-        sl_delayed *dl = cn->delayed_first;
-        cn->delayed_first = dl->next;
-        sl_rbuf_unref(&dl->msg.body);
-        sl_free(dl);
-    }
-    cn->delayed_last = NULL;
-    if (cn->delayed_count > 0)
-        sl_io_count(cn->io, SL_BS_WAITING_QOS, -(int64_t)cn->delayed_count);
-    cn->delayed_count = 0;
+    while (cn->delayed_first != NULL)
+        free_delayed(take_delayed(cn));
+}
+
+/* The client reads too slowly for what its inbox has: the rest waits there, not in memory. */
+static void pause_inbox(sl_conn *cn)
+{
+    if (cn->inbox_paused)
+        return;
+    cn->inbox_paused = true;
+    atomic_store(&cn->cl->slow, true);
+    sl_io_count(cn->io, SL_BS_INBOX_PAUSES, 1);
+}
+
+static void resume_inbox(sl_conn *cn)
+{
+    if (!cn->inbox_paused || cn->state != SL_CONN_CONNECTED ||
+        cn->out_bytes > cn->io->core->limits.out_high_bytes / 2)
+        return;
+    cn->inbox_paused = false;
+    atomic_store(&cn->cl->slow, false);
+    sl_device_acked(cn->io, cn->cl->index, cn->session_id, 0, SL_DEVICE_RESUME);
 }
 
 /* Takes written bytes off the front. */
@@ -172,6 +201,7 @@ void sl_conn_flush(sl_conn *cn)
         sl_io_count(cn->io, SL_BS_WRITES, 1);
         sl_io_count(cn->io, SL_BS_OUT_BYTES, (int64_t)written);
         consume(cn, written);
+        resume_inbox(cn);
         if (err != SL_OK && err != SL_EAGAIN)
             return; // on_end follows
         if (written < want) {
@@ -370,6 +400,7 @@ static void delay(sl_conn *cn, const sl_out_msg *msg, const publish_args *pa)
     sl_rbuf_ref(dl->msg.body);
     dl->qos = pa->qos;
     dl->flags = pa->flags;
+    dl->until = sl_loop_now(cn->io->lp) + cn->io->core->limits.delayed_ttl;
     dl->ids = (uint16_t)pa->id_count;
     if (pa->id_count > 0)
         memcpy(dl->sub_ids, pa->ids, pa->id_count * sizeof(uint32_t));
@@ -380,23 +411,28 @@ static void delay(sl_conn *cn, const sl_out_msg *msg, const publish_args *pa)
     cn->delayed_last = dl;
     cn->delayed_count++;
     sl_io_count(cn->io, SL_BS_WAITING_QOS, 1);
+    if (cn->delayed_count == 1)
+        sl_io_watch(cn->io, cn, dl->until);
+}
+
+sl_mono_ms sl_conn_drop_delayed(sl_conn *cn, sl_mono_ms now)
+{
+    while (cn->delayed_first != NULL && cn->delayed_first->until <= now) {
+        sl_io_count(cn->io, SL_BS_DROP_DELAYED, 1);
+        free_delayed(take_delayed(cn));
+    }
+    return cn->delayed_first != NULL ? cn->delayed_first->until : 0;
 }
 
 /* A slot of the window has become free. */
 static void send_delayed(sl_conn *cn)
 {
     while (cn->delayed_first != NULL && cn->sent_count < cn->receive_max) {
-        sl_delayed *dl = cn->delayed_first;
-        cn->delayed_first = dl->next;
-        if (cn->delayed_first == NULL)
-            cn->delayed_last = NULL;
-        cn->delayed_count--;
-        sl_io_count(cn->io, SL_BS_WAITING_QOS, -1);
+        sl_delayed *dl = take_delayed(cn);
         publish_args pa = {
             .qos = dl->qos, .flags = dl->flags, .ids = dl->sub_ids, .id_count = dl->ids};
         send_publish(cn, &dl->msg, &pa);
-        sl_rbuf_unref(&dl->msg.body);
-        sl_free(dl);
+        free_delayed(dl);
     }
 }
 
@@ -441,6 +477,8 @@ void sl_conn_deliver(sl_conn *cn, const sl_delivery_mail *dm, const sl_delivery 
     send_publish(cn, msg, &pa);
     if (cn->out_bytes >= FLUSH_AT && !cn->write_blocked)
         sl_conn_flush(cn);
+    if (from_inbox && cn->out_bytes >= cn->io->core->limits.out_high_bytes)
+        pause_inbox(cn);
 }
 
 /* ---- answers of the client --------------------------------------------------------------------

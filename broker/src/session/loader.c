@@ -12,6 +12,7 @@
 #include "route/sub_trie.h"
 #include "session/manager.h"
 #include "session/records.h"
+#include "session/will.h"
 #include "stats/broker_stats.h"
 
 #define MARKER_BYTES 64
@@ -46,12 +47,10 @@ static void on_done(void *arg, const sl_log_done *dones, size_t count)
 }
 
 /* Appends and waits for room when there is none; durable. */
-static void put_row(loader *ld, sl_log_topic *topic, sl_slice key, sl_slice value)
+static void put_record(loader *ld, sl_log_topic *topic, const sl_log_record_in *rec)
 {
-    sl_log_record_in rec = {
-        .key = key, .value = {value}, .flags = SL_LOG_DURABLE, .time_ms = ld->now};
     for (;;) {
-        sl_err err = sl_log_append(ld->producer, topic, SL_LOG_BY_KEY, &rec, 0);
+        sl_err err = sl_log_append(ld->producer, topic, SL_LOG_BY_KEY, rec, 0);
         if (err == SL_OK) {
             ld->pending++;
             return;
@@ -65,6 +64,13 @@ static void put_row(loader *ld, sl_log_topic *topic, sl_slice key, sl_slice valu
         if (ld->err != SL_OK)
             return;
     }
+}
+
+static void put_row(loader *ld, sl_log_topic *topic, sl_slice key, sl_slice value)
+{
+    sl_log_record_in rec = {
+        .key = key, .value = {value}, .flags = SL_LOG_DURABLE, .time_ms = ld->now};
+    put_record(ld, topic, &rec);
 }
 
 static void flush_rows(loader *ld)
@@ -136,6 +142,7 @@ static void drop_session(loader *ld, sl_slice key)
     if (cl == NULL)
         return;
     if (cl->session.exists) {
+        sl_will_free(&cl->session.will);
         cl->session = (sl_session){0};
         sl_client *own = cl;
         sl_client_unref(&own);
@@ -158,13 +165,43 @@ static void session_row(loader *ld, const sl_log_record *rec)
     sl_client *cl = NULL;
     if (sl_registry_get(ld->core->registry, rec->key, &cl) != SL_OK) {
         ld->err = SL_ELIMIT;
+        sl_will_free(&ss.will);
         return;
     }
+    sl_will_free(&cl->session.will);
     bool had = cl->session.exists;
     cl->session = ss;
     ld->rows++;
     if (had) // the session has its reference already
         sl_client_unref(&cl);
+}
+
+/* The will of a connection that a crash cut: as if it had been lost now. */
+static void repair_will(loader *ld, sl_client *cl)
+{
+    sl_session *ss = &cl->session;
+    sl_will *wl = ss->will;
+    if (wl == NULL || !ss->connected)
+        return; // one that waits is taken over by the manager
+    sl_dur_ms wait = sl_will_wait(wl, ss->persistent, ss->has_expiry, ss->expiry_s);
+    if (wait > 0) {
+        wl->due_at = ld->now + wait;
+        return;
+    }
+    const sl_log_header headers[] = {
+        {SL_LOG_H_PUBLISHER, sl_client_id(cl)},
+        {SL_LOG_H_NODE, sl_slice_str(ld->core->service_id)},
+    };
+    sl_log_record_in rec = {.key = sl_will_topic(wl),
+                            .value = {sl_slice_of(wl->packet, wl->len)},
+                            .headers = headers,
+                            .header_count = 2,
+                            .flags = SL_LOG_DURABLE,
+                            .time_ms = ld->now,
+                            .attr = sl_will_qos(wl)};
+    put_record(ld, ld->core->t_all, &rec);
+    sl_stats_add(ld->core->stats, SHARED_SHARD, SL_BS_WILLS_PUBLISHED, 1);
+    sl_will_free(&ss->will);
 }
 
 /* What a crash left "connected" is not; sessions that end with their connection are gone. */
@@ -174,6 +211,7 @@ static void repair(void *arg, sl_client *cl)
     sl_session *ss = &cl->session;
     if (!ss->exists)
         return;
+    repair_will(ld, cl);
     if (!ss->persistent) {
         put_row(ld, ld->core->t_session, sl_client_id(cl), sl_slice_of(NULL, 0));
         drop_session(ld, sl_client_id(cl));
@@ -183,6 +221,8 @@ static void repair(void *arg, sl_client *cl)
     cl->generation = ss->generation;
     sl_client_set_route(cl, (sl_route){.persistent = true});
     sl_stats_add(ld->core->stats, SHARED_SHARD, SL_BS_SESSIONS, 1);
+    sl_dur_ms idle = ld->now > ss->disconnected_at ? ld->now - ss->disconnected_at : 0;
+    ss->idle_since = sl_clock_mono(ld->core->clock) - (ss->connected ? 0 : idle);
     if (!ss->connected)
         return;
     ss->connected = false;

@@ -14,22 +14,24 @@
 #include "dispatch/device.h"
 #include "session/client_actor.h"
 #include "session/records.h"
+#include "session/will.h"
 #include "stats/broker_stats.h"
 
 #define REQUEST_MAX_AGE_MS 100000 /* older requests have nobody who waits */
-#define SCAN_MS            10000  /* how often expired sessions are looked for */
+#define WILL_RETRY_MS      1000   /* while the log has no room */
 #define RECORD_MAX_BYTES   (64u << 20)
 #define POLL_BATCHES       16
 
 /* A record that waits for room in the append queue. */
 typedef struct waiting {
     struct waiting *next;
-    enum { APPEND, QOS2_CLEAR } what;
+    enum { APPEND, QOS2_CLEAR, WILL } what;
     sl_log_topic *topic;
     uint32_t flags;
     uint64_t token;
     size_t key_len, value_len;
-    uint8_t bytes[]; /* key, value */
+    size_t publisher_len; /* of a will */
+    uint8_t bytes[];      /* key, value, publisher */
 } waiting;
 
 /* A CONNECT that is being answered; freed when nothing is missing any more. */
@@ -52,6 +54,9 @@ struct sl_manager {
     waiting *wait_first, *wait_last;
     uint64_t generation; /* given out last */
     sl_wall_ms started_at;
+    uint32_t sessions; /* that exist */
+    sl_wills wills;
+    sl_timer will_timer;
     sl_timer scan;
     sl_mail poll_mail, drain_mail;
     _Atomic bool poll_posted;
@@ -140,10 +145,19 @@ static sl_err try_append(sl_manager *mg, const waiting *wt)
 {
     if (wt->what == QOS2_CLEAR)
         return sl_log_qos2_clear(mg->producer, sl_slice_of(wt->bytes, wt->key_len), wt->token);
+    const uint8_t *publisher = wt->bytes + wt->key_len + wt->value_len;
+    const sl_log_header headers[] = {
+        {SL_LOG_H_PUBLISHER, sl_slice_of(publisher, wt->publisher_len)},
+        {SL_LOG_H_NODE, sl_slice_str(mg->core->service_id)}};
     sl_log_record_in rec = {.key = sl_slice_of(wt->bytes, wt->key_len),
                             .value = {sl_slice_of(wt->bytes + wt->key_len, wt->value_len)},
                             .flags = wt->flags,
                             .time_ms = sl_clock_wall(mg->core->clock)};
+    if (wt->what == WILL) {
+        rec.headers = headers;
+        rec.header_count = 2;
+        rec.attr = sl_stored_qos(rec.value[0]);
+    }
     return sl_log_append(mg->producer, wt->topic, SL_LOG_BY_KEY, &rec, wt->token);
 }
 
@@ -159,6 +173,8 @@ static void flush_waiting(sl_manager *mg)
         mg->wait_first = wt->next;
         if (mg->wait_first == NULL)
             mg->wait_last = NULL;
+        if (err != SL_OK && wt->what == WILL)
+            count(mg, SL_BS_DROP_NOT_STORED, 1);
         if (err != SL_OK && (wt->flags & SL_LOG_NO_ACK) == 0)
             store_finished((connecting *)(uintptr_t)wt->token, err);
         else if (err != SL_OK)
@@ -166,6 +182,16 @@ static void flush_waiting(sl_manager *mg)
                      SL_B("client", sl_slice_of(wt->bytes, wt->key_len)), SL_E(err));
         sl_free(wt);
     }
+}
+
+static void append_waiting(sl_manager *mg, waiting *wt)
+{
+    if (mg->wait_last != NULL)
+        mg->wait_last->next = wt;
+    else
+        mg->wait_first = wt;
+    mg->wait_last = wt;
+    flush_waiting(mg);
 }
 
 /* cg NULL: nobody waits for it. */
@@ -184,12 +210,25 @@ static void append(sl_manager *mg, int what, sl_log_topic *topic, sl_slice key, 
         memcpy(wt->bytes + key.len, value.ptr, value.len);
     if (cg != NULL)
         cg->missing++;
-    if (mg->wait_last != NULL)
-        mg->wait_last->next = wt;
-    else
-        mg->wait_first = wt;
-    mg->wait_last = wt;
-    flush_waiting(mg);
+    append_waiting(mg, wt);
+}
+
+/* A will is published as its client would have: behind all that the client sent before. */
+static void publish_will(void *arg, sl_client *cl, const sl_will *wl)
+{
+    sl_manager *mg = arg;
+    sl_slice topic = sl_will_topic(wl), id = sl_client_id(cl);
+    waiting *wt = sl_calloc(1, sizeof(*wt) + topic.len + wl->len + id.len);
+    wt->what = WILL;
+    wt->topic = mg->core->t_all;
+    wt->flags = SL_LOG_NO_ACK | (sl_will_qos(wl) > 0 ? SL_LOG_DURABLE : SL_LOG_VOLATILE);
+    wt->key_len = topic.len;
+    wt->value_len = wl->len;
+    wt->publisher_len = id.len;
+    memcpy(wt->bytes, topic.ptr, topic.len);
+    memcpy(wt->bytes + topic.len, wl->packet, wl->len);
+    memcpy(wt->bytes + topic.len + wl->len, id.ptr, id.len);
+    append_waiting(mg, wt);
 }
 
 static void store_session(sl_manager *mg, sl_client *cl, const char *peer, connecting *cg)
@@ -200,7 +239,7 @@ static void store_session(sl_manager *mg, sl_client *cl, const char *peer, conne
     sl_err err = sl_record_put_session(&value, ss, mg->core->service_id, peer);
     SL_ASSERT(err == SL_OK);
     append(mg, APPEND, mg->core->t_session, sl_client_id(cl), sl_buf_peek(&value),
-           ss->persistent ? SL_LOG_DURABLE : SL_LOG_VOLATILE, cg);
+           ss->persistent || ss->will != NULL ? SL_LOG_DURABLE : SL_LOG_VOLATILE, cg);
     sl_buf_fini(&value);
 }
 
@@ -231,18 +270,34 @@ static void send_answer(sl_manager *mg, connecting *cg)
         sl_warn(SL_C_SESSION, "ANSWER-NOT-SENT", SL_B("client", sl_client_id(cg->cl)), SL_E(err));
 }
 
+static void remove_session(sl_manager *mg, sl_client *cl, bool durable);
+
+/* What was promised to nobody: the session is as if its connection had just ended. */
+static void connect_failed(connecting *cg)
+{
+    sl_manager *mg = cg->mg;
+    sl_session *ss = &cg->cl->session;
+    cg->answer.success = false;
+    cg->answer.rc = cg->err == SL_ENOSPC ? SL_RC_QUOTA_EXCEEDED : SL_RC_SERVER_UNAVAILABLE;
+    count(mg, SL_BS_SESSIONS_UNAVAILABLE, 1);
+    if (!ss->exists || ss->session_id != cg->answer.session_id)
+        return; // a later request has the session
+    sl_wills_discard(&mg->wills, cg->cl);
+    ss->connected = false;
+    ss->disconnected_at = sl_clock_wall(mg->core->clock);
+    ss->idle_since = sl_clock_mono(mg->core->clock);
+    if (!ss->persistent)
+        remove_session(mg, cg->cl, true);
+}
+
 static void store_finished(connecting *cg, sl_err err)
 {
     if (err != SL_OK && cg->err == SL_OK)
         cg->err = err;
     if (--cg->missing > 0)
         return;
-    if (cg->err != SL_OK) {
-        cg->answer.success = false;
-        cg->answer.rc = cg->err == SL_ENOSPC ? SL_RC_QUOTA_EXCEEDED : SL_RC_SERVER_UNAVAILABLE;
-        cg->cl->session.connected = false;
-        cg->cl->session.disconnected_at = sl_clock_wall(cg->mg->core->clock);
-    }
+    if (cg->err != SL_OK)
+        connect_failed(cg);
     send_answer(cg->mg, cg);
     sl_free(cg->answer.open_qos2);
     sl_client_unref(&cg->cl);
@@ -279,21 +334,57 @@ static void clear_state(sl_manager *mg, sl_client *cl, uint64_t generation, conn
 
 static bool is_expired(const sl_manager *mg, const sl_session *ss)
 {
-    sl_wall_ms now = sl_clock_wall(mg->core->clock);
+    // Measured by the clock that does not jump; the row's wall time only bridges a restart.
+    sl_dur_ms idle = sl_clock_mono(mg->core->clock) - ss->idle_since;
     sl_dur_ms default_ms = sl_conf_int(mg->core->conf, "mqtt.client-session-expiry.ttl") * 1000;
     if (!ss->exists || ss->connected || !ss->persistent)
         return false;
     if (ss->has_expiry)
-        return ss->expiry_s != UINT32_MAX &&
-               now - ss->disconnected_at >= (sl_dur_ms)ss->expiry_s * 1000;
-    return default_ms != 0 && now - ss->disconnected_at >= default_ms;
+        return ss->expiry_s != UINT32_MAX && idle >= (sl_dur_ms)ss->expiry_s * 1000;
+    return default_ms != 0 && idle >= default_ms;
 }
 
-static void on_connect(sl_manager *mg, sl_client *cl, const sl_session_request *rq)
+/* What is left of the last connection when a new one asks: its session is taken up, or it ends. */
+static bool take_up(sl_manager *mg, sl_client *cl, const sl_session_request *rq)
 {
     sl_session *ss = &cl->session;
+    // A connection whose end was never told has lost its session if that was to end with it.
+    bool ended = ss->connected && ss->has_expiry && ss->expiry_s == 0;
+    bool present =
+        ss->exists && ss->persistent && !rq->clean_start && !ended && !is_expired(mg, ss);
+    bool in_time =
+        ss->will != NULL && (ss->will->state == SL_WILL_DELAYED || ss->will->delay_s > 0);
+    if (present && in_time)
+        sl_wills_discard(&mg->wills, cl); // [MQTT-3.1.3-9]
+    else
+        sl_wills_session_ended(&mg->wills, cl);
+    return present;
+}
+
+/* The answer to a CONNECT for which there is no session. */
+static void refuse_connect(sl_manager *mg, sl_client *cl, const sl_session_request *rq)
+{
+    connecting *cg = sl_calloc(1, sizeof(*cg));
+    cg->mg = mg;
+    cg->cl = cl;
+    sl_client_ref(cl);
+    cg->loop = rq->loop;
+    cg->missing = 1;
+    cg->answer = (sl_session_answer){.rc = SL_RC_QUOTA_EXCEEDED, .session_id = rq->session_id};
+    count(mg, SL_BS_SESSIONS_LIMITED, 1);
+    store_finished(cg, SL_OK);
+}
+
+static void on_connect(sl_manager *mg, sl_client *cl, sl_session_request *rq)
+{
+    sl_session *ss = &cl->session;
+    uint32_t max = mg->core->limits.sessions_max;
+    if (!ss->exists && max > 0 && mg->sessions >= max) {
+        refuse_connect(mg, cl, rq);
+        return;
+    }
     bool had_state = ss->exists && ss->persistent;
-    bool present = had_state && !rq->clean_start && !is_expired(mg, ss);
+    bool present = take_up(mg, cl, rq);
     // A session that goes on is served from its inbox even when it is to end with this connection
     // (MQTT 5 without an expiry interval): what is stored for it is owed.
     bool persistent = rq->persistent || present;
@@ -305,6 +396,7 @@ static void on_connect(sl_manager *mg, sl_client *cl, const sl_session_request *
     cg->missing = 1; // this function
     if (!ss->exists) {
         sl_client_ref(cl); // the session's own
+        mg->sessions++;
         count(mg, SL_BS_SESSIONS, 1);
     }
     uint64_t generation = ss->generation;
@@ -330,9 +422,11 @@ static void on_connect(sl_manager *mg, sl_client *cl, const sl_session_request *
                        .session_id = rq->session_id,
                        .generation = generation,
                        .connected_at = sl_clock_wall(mg->core->clock)};
+    sl_wills_hold(&mg->wills, cl, &rq->will);
     if (had_state && !present)
         clear_state(mg, cl, generation, cg);
-    store_session(mg, cl, rq->peer, ss->persistent ? cg : NULL);
+    // What is to outlive a crash is stored before the CONNACK.
+    store_session(mg, cl, rq->peer, ss->persistent || ss->will != NULL ? cg : NULL);
     if (present) {
         sl_err err = sl_log_qos2_load(mg->core->log, sl_client_id(cl), add_open_id, &cg->answer);
         if (err != SL_OK && cg->err == SL_OK)
@@ -344,36 +438,100 @@ static void on_connect(sl_manager *mg, sl_client *cl, const sl_session_request *
 /* ---- DISCONNECT and CLEAR
  * ------------------------------------------------------------------------------ */
 
-static void remove_session(sl_manager *mg, sl_client *cl)
+/* durable: its row was. */
+static void remove_session(sl_manager *mg, sl_client *cl, bool durable)
 {
     bool had_state = cl->session.persistent;
+    sl_wills_session_ended(&mg->wills, cl);
     cl->session = (sl_session){0};
     append(mg, APPEND, mg->core->t_session, sl_client_id(cl), sl_slice_of(NULL, 0),
-           had_state ? SL_LOG_DURABLE : SL_LOG_VOLATILE, NULL);
+           had_state || durable ? SL_LOG_DURABLE : SL_LOG_VOLATILE, NULL);
     if (had_state)
         clear_state(mg, cl, 0, NULL);
     else
         append(mg, APPEND, mg->core->t_subs, sl_client_id(cl), sl_slice_of(NULL, 0),
                SL_LOG_VOLATILE, NULL);
+    mg->sessions--;
     count(mg, SL_BS_SESSIONS, -1);
     sl_client *session_ref = cl;
     sl_client_unref(&session_ref);
 }
 
-static void on_disconnect(sl_manager *mg, sl_client *cl, const sl_session_request *rq)
+static void tick_wills(sl_manager *mg);
+
+/* The connection of the session is over. reason: an MQTT 5 code; SUCCESS is a client's own
+ * DISCONNECT. */
+static void connection_ended(sl_manager *mg, sl_client *cl, bool persistent, uint8_t reason)
 {
     sl_session *ss = &cl->session;
-    if (!ss->exists || ss->session_id != rq->session_id)
-        return; // a newer connection has the session
-    if (!rq->persistent) {
-        remove_session(mg, cl);
+    sl_wall_ms wall = sl_clock_wall(mg->core->clock);
+    sl_mono_ms now = sl_clock_mono(mg->core->clock);
+    bool had_will = ss->will != NULL;
+    if (reason == SL_RC_SUCCESS)
+        sl_wills_discard(&mg->wills, cl); // [MQTT-3.14.4-3]
+    else if (had_will)
+        sl_wills_lost(&mg->wills, cl,
+                      sl_will_wait(ss->will, persistent, ss->has_expiry, ss->expiry_s), now, wall);
+    if (!persistent) {
+        remove_session(mg, cl, had_will);
         return;
     }
     ss->connected = false;
+    ss->disconnected_at = wall;
+    ss->idle_since = now;
+    store_session(mg, cl, "", NULL);
+    if (ss->will != NULL)
+        tick_wills(mg);
+}
+
+static void on_disconnect(sl_manager *mg, sl_client *cl, const sl_session_request *rq)
+{
+    sl_session *ss = &cl->session;
+    if (!ss->exists || !ss->connected || ss->session_id != rq->session_id)
+        return; // a newer connection has the session
     ss->expiry_s = rq->expiry_s;
     ss->has_expiry = rq->has_expiry;
-    ss->disconnected_at = sl_clock_wall(mg->core->clock);
-    store_session(mg, cl, "", NULL);
+    connection_ended(mg, cl, rq->persistent, rq->reason);
+}
+
+/* The client's actor says that there is no connection and none under way. */
+static void on_clear(sl_manager *mg, sl_client *cl, const sl_session_request *rq)
+{
+    sl_session *ss = &cl->session;
+    if (is_expired(mg, ss)) {
+        count(mg, SL_BS_SESSIONS_EXPIRED, 1);
+        remove_session(mg, cl, true);
+    } else if (ss->exists && ss->connected && ss->session_id == rq->session_id) {
+        sl_warn(SL_C_SESSION, "SESSION-REPAIRED", SL_B("client", sl_client_id(cl)));
+        count(mg, SL_BS_SESSIONS_REPAIRED, 1);
+        connection_ended(mg, cl, ss->persistent && (!ss->has_expiry || ss->expiry_s > 0),
+                         SL_RC_UNSPECIFIED_ERROR);
+    }
+}
+
+/* ---- wills
+ * ------------------------------------------------------------------------------------------------
+ */
+
+/* The row does not hold it any more. */
+static void will_published(void *arg, sl_client *cl)
+{
+    store_session(arg, cl, "", NULL);
+}
+
+static void tick_wills(sl_manager *mg)
+{
+    sl_mono_ms now = sl_clock_mono(mg->core->clock);
+    sl_mono_ms next = now + WILL_RETRY_MS;
+    if (mg->wait_first == NULL)
+        next = sl_wills_tick(&mg->wills, now, will_published);
+    if (next != 0)
+        sl_timer_start(&mg->will_timer, next - now, 0);
+}
+
+static void on_will_timer(void *arg)
+{
+    tick_wills(arg);
 }
 
 static void handle_request(sl_manager *mg, const sl_log_record *rec)
@@ -395,11 +553,17 @@ static void handle_request(sl_manager *mg, const sl_log_record *rec)
     bool own = sl_log_header_find(rec->headers, SL_LOG_H_NODE, &node) &&
                sl_slice_equal(node, sl_slice_str(mg->core->service_id));
     if ((own && sent < mg->started_at) ||
-        sl_clock_wall(mg->core->clock) - sent > REQUEST_MAX_AGE_MS)
-        return; // of connections that are gone; the repair at start has done what they ask
-    sl_client *cl = NULL;
-    if (sl_registry_get(mg->core->registry, rec->key, &cl) != SL_OK)
+        sl_clock_wall(mg->core->clock) - sent > REQUEST_MAX_AGE_MS) {
+        // Of connections that are gone; the repair at start has done what they ask.
+        count(mg, SL_BS_STALE_REQUESTS, 1);
+        sl_will_free(&rq.will);
         return;
+    }
+    sl_client *cl = NULL;
+    if (sl_registry_get(mg->core->registry, rec->key, &cl) != SL_OK) {
+        sl_will_free(&rq.will);
+        return;
+    }
     switch (rq.kind) {
     case SL_SESSION_CONNECT:
         on_connect(mg, cl, &rq);
@@ -408,10 +572,10 @@ static void handle_request(sl_manager *mg, const sl_log_record *rec)
         on_disconnect(mg, cl, &rq);
         break;
     case SL_SESSION_CLEAR:
-        if (cl->session.exists && !cl->session.connected)
-            remove_session(mg, cl);
+        on_clear(mg, cl, &rq);
         break;
     }
+    sl_will_free(&rq.will); // of a CONNECT that was refused
     sl_client_unref(&cl);
 }
 
@@ -542,12 +706,13 @@ typedef struct clear_mail {
     sl_mail mail;
     sl_io *io;
     sl_client *cl; /* referenced */
+    uint64_t session_id;
 } clear_mail;
 
 static void deliver_clear(sl_mail *mail)
 {
     clear_mail *cm = SL_CONTAINER(mail, clear_mail, mail);
-    sl_client_actor_clear(cm->io, cm->cl);
+    sl_client_actor_clear(cm->io, cm->cl, cm->session_id);
     sl_client_unref(&cm->cl);
     sl_free(cm);
 }
@@ -555,12 +720,18 @@ static void deliver_clear(sl_mail *mail)
 static void look_at(void *arg, sl_client *cl)
 {
     sl_manager *mg = arg;
-    if (!is_expired(mg, &cl->session))
+    sl_session *ss = &cl->session;
+    // Found connected without a connection twice in a row: the actor knows whether one is coming.
+    bool lost = ss->exists && ss->connected && !sl_client_route(cl).connected;
+    bool was_lost = ss->looked_lost;
+    ss->looked_lost = lost;
+    if (!is_expired(mg, ss) && !(lost && was_lost))
         return;
     clear_mail *cm = sl_calloc(1, sizeof(*cm));
     cm->mail.fn = deliver_clear;
     cm->io = mg->core->ios[cl->index % mg->core->io_count];
     cm->cl = cl;
+    cm->session_id = lost ? ss->session_id : 0;
     sl_client_ref(cl);
     sl_loop_post(cm->io->lp, &cm->mail);
 }
@@ -582,6 +753,10 @@ sl_err sl_manager_new(sl_core *core, sl_manager **out)
     mg->poll_mail.fn = on_poll;
     mg->drain_mail.fn = on_drain;
     mg->started_at = sl_clock_wall(core->clock);
+    sl_wills_init(&mg->wills);
+    mg->wills.publish = publish_will;
+    mg->wills.arg = mg;
+    mg->wills.stats = core->stats;
     sl_err err = sl_loop_new("sessions", core->clock, &mg->lp);
     sl_log_producer_options po = {.wake = wake_drain, .done = on_done, .room = on_room, .arg = mg};
     if (err == SL_OK)
@@ -617,14 +792,30 @@ typedef struct start_call {
     sl_err err;
 } start_call;
 
+/* What the loader found. */
+static void take_over_session(void *arg, sl_client *cl)
+{
+    sl_manager *mg = arg;
+    if (!cl->session.exists)
+        return;
+    mg->sessions++;
+    sl_wills_resume(&mg->wills, cl, sl_clock_mono(mg->core->clock), sl_clock_wall(mg->core->clock));
+}
+
 /* The consumers are woken from here on, not before: a poll needs all of this. */
 static void start_on_loop(void *arg)
 {
     start_call *sc = arg;
     sl_manager *mg = sc->mg;
     mg->shard = sl_stats_shard(mg->core->stats);
+    mg->wills.shard = mg->shard;
+    sl_dur_ms period =
+        sl_conf_int(mg->core->conf, "mqtt.client-session-expiry.check-period") * 1000;
     sl_timer_init(&mg->scan, mg->lp, on_scan, mg);
-    sl_timer_start(&mg->scan, SCAN_MS, SCAN_MS);
+    sl_timer_start(&mg->scan, 1, period); // what ended while we were not there ends at once
+    sl_timer_init(&mg->will_timer, mg->lp, on_will_timer, mg);
+    sl_registry_each(mg->core->registry, take_over_session, mg);
+    tick_wills(mg);
     mg->started = true;
     sc->err = sl_log_consumer_assign(mg->responses, mg->core->t_response, 0, SL_LOG_COMMITTED);
     if (sc->err == SL_OK)
@@ -652,7 +843,12 @@ static void stop_on_loop(void *arg)
         if (n == 0 && quiet < 2 && sl_log_sync(mg->core->log) != SL_OK)
             break; // the next start repairs
     }
+    while (mg->wait_first != NULL && sl_log_sync(mg->core->log) == SL_OK) {
+        (void)sl_log_producer_drain(mg->producer);
+        flush_waiting(mg);
+    }
     sl_timer_fini(&mg->scan);
+    sl_timer_fini(&mg->will_timer);
 }
 
 void sl_manager_stop(sl_manager *mg)
@@ -670,6 +866,7 @@ void sl_manager_free(sl_manager **pointer)
     if (mg == NULL)
         return;
     *pointer = NULL;
+    sl_wills_fini(&mg->wills);
     if (mg->producer != NULL)
         sl_log_producer_close(&mg->producer);
     if (mg->requests != NULL)

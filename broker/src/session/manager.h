@@ -13,6 +13,7 @@
 #include "session/io.h"
 
 typedef struct sl_manager sl_manager;
+struct sl_will;
 
 #define SL_SESSION_GROUP "client-session-event-consumer-group"
 
@@ -25,16 +26,18 @@ typedef enum sl_session_kind {
 typedef struct sl_session_request {
     sl_session_kind kind;
     sl_slice client_id;
-    uint64_t session_id; /* of the connection */
-    unsigned loop;       /* that waits for the answer */
+    uint64_t
+        session_id; /* of the connection; CLEAR: of one that is gone, 0 for an expired session */
+    unsigned loop;  /* that waits for the answer */
     bool persistent;
     bool clean_start;
     bool has_expiry;
     uint32_t expiry_s;
     uint16_t keep_alive_s;
     uint8_t mqtt_version;
-    uint8_t reason;   /* DISCONNECT: MQTT 5 reason code */
-    const char *peer; /* CONNECT: address as text */
+    uint8_t reason;       /* DISCONNECT: MQTT 5 reason code */
+    const char *peer;     /* CONNECT: address as text */
+    struct sl_will *will; /* CONNECT: NULL for none; borrowed when sent, owned when received */
 } sl_session_request;
 
 /** Appends a session event. op (may be NULL) completes on io's loop.

@@ -12,6 +12,7 @@
 #include "control.pb-c.h"
 #include "mqtt/topic.h"
 #include "route/sub_trie.h"
+#include "session/will.h"
 
 #define FORMAT_VERSION 1
 
@@ -50,6 +51,12 @@ static void fill_session(Sluice__ClientSession *ms, const sl_session *ss, const 
     ms->clean_start = ss->clean_start;
     ms->address.data = (uint8_t *)(uintptr_t)peer;
     ms->address.len = strlen(peer);
+    if (ss->will != NULL) {
+        ms->will.data = ss->will->packet;
+        ms->will.len = ss->will->len;
+        ms->will_delay_s = ss->will->delay_s;
+        ms->will_due_ms = ss->will->due_at;
+    }
 }
 
 sl_err sl_record_put_session(sl_buf *out, const sl_session *ss, const char *service_id,
@@ -60,7 +67,18 @@ sl_err sl_record_put_session(sl_buf *out, const sl_session *ss, const char *serv
     return put_message(out, &ms.base);
 }
 
-static void take_session(sl_session *ss, const Sluice__ClientSession *ms)
+/* NULL: there is none. */
+static sl_err take_will(const Sluice__ClientSession *ms, sl_will **out)
+{
+    *out = NULL;
+    if (ms->will.len == 0)
+        return SL_OK;
+    *out = sl_will_restore(sl_slice_of(ms->will.data, ms->will.len), ms->will_delay_s,
+                           ms->will_due_ms);
+    return *out != NULL ? SL_OK : SL_ECORRUPT;
+}
+
+static sl_err take_session(sl_session *ss, const Sluice__ClientSession *ms)
 {
     *ss = (sl_session){
         .exists = true,
@@ -76,6 +94,7 @@ static void take_session(sl_session *ss, const Sluice__ClientSession *ms)
         .connected_at = ms->connected_at_ms,
         .disconnected_at = ms->disconnected_at_ms,
     };
+    return take_will(ms, &ss->will);
 }
 
 sl_err sl_record_get_session(sl_slice value, sl_session *ss)
@@ -86,7 +105,7 @@ sl_err sl_record_get_session(sl_slice value, sl_session *ss)
     sl_err err =
         ms->version == FORMAT_VERSION ? SL_OK : (ms->version == 0 ? SL_ECORRUPT : SL_EUNSUPPORTED);
     if (err == SL_OK)
-        take_session(ss, ms);
+        err = take_session(ss, ms);
     sluice__client_session__free_unpacked(ms, NULL);
     return err;
 }
@@ -203,7 +222,8 @@ sl_err sl_record_put_request(sl_buf *out, const sl_session_request *rq, const ch
                      .expiry_s = rq->expiry_s,
                      .keep_alive_s = rq->keep_alive_s,
                      .mqtt_version = rq->mqtt_version,
-                     .session_id = rq->session_id};
+                     .session_id = rq->session_id,
+                     .will = rq->will};
     Sluice__ClientSession session = SLUICE__CLIENT_SESSION__INIT;
     fill_session(&session, &ss, service_id, rq->peer != NULL ? rq->peer : "");
     Sluice__SessionEvent ev = SLUICE__SESSION_EVENT__INIT;
@@ -234,8 +254,9 @@ sl_err sl_record_get_request(sl_slice value, sl_session_request *rq, char *peer,
                                .mqtt_version = (uint8_t)ms->mqtt_version,
                                .reason = (uint8_t)ev->reason,
                                .peer = peer};
+    sl_err err = take_will(ms, &rq->will);
     sluice__session_event__free_unpacked(ev, NULL);
-    return SL_OK;
+    return err;
 }
 
 sl_err sl_record_put_answer(sl_buf *out, const sl_session_answer *answer)

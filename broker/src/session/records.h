@@ -15,7 +15,8 @@
 /* tbmq.client.session */
 SL_MUST_USE sl_err sl_record_put_session(sl_buf *out, const sl_session *ss, const char *service_id,
                                          const char *peer);
-/** Errors SL_ECORRUPT undecodable, SL_EUNSUPPORTED of a newer version. */
+/** ss->will is the caller's to free. Errors SL_ECORRUPT undecodable, SL_EUNSUPPORTED of a newer
+ * version. */
 SL_MUST_USE sl_err sl_record_get_session(sl_slice value, sl_session *ss);
 
 /* tbmq.client.subscriptions */
@@ -29,7 +30,8 @@ SL_MUST_USE sl_err sl_record_get_subs(sl_slice value, sl_stamps *stamps,
 /* tbmq.client.session.event.request */
 SL_MUST_USE sl_err sl_record_put_request(sl_buf *out, const sl_session_request *rq,
                                          const char *service_id);
-/** rq->peer: peer, at least 56 bytes of room. client_id and loop are not in the value. */
+/** rq->peer: peer, at least 56 bytes of room; rq->will is the caller's to free. client_id and loop
+ * are not in the value. */
 SL_MUST_USE sl_err sl_record_get_request(sl_slice value, sl_session_request *rq, char *peer,
                                          size_t size);
 

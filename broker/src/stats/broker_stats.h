@@ -58,6 +58,8 @@
       "Messages, or copies of them, that were dropped.")                                           \
     X(DROP_DAMAGED, COUNTER, "sluice_messages_dropped_total", "reason=\"damaged\"",                \
       "Messages, or copies of them, that were dropped.")                                           \
+    X(DROP_DELAYED, COUNTER, "sluice_messages_dropped_total", "reason=\"delayed-too-long\"",       \
+      "Messages, or copies of them, that were dropped.")                                           \
     X(HELD_BACK, COUNTER, "sluice_publishers_held_back_total", NULL,                               \
       "Times a socket was not read because the log's append queue was full.")                      \
     X(MATCHES, COUNTER, "sluice_dispatch_matches_total", NULL,                                     \
@@ -75,7 +77,23 @@
     X(DAMAGED_RECORDS, COUNTER, "sluice_damaged_records_total", NULL,                              \
       "Records of the log that could not be decoded and were skipped.")                            \
     X(WAITING_QOS, GAUGE, "sluice_delayed_messages", NULL,                                         \
-      "Messages that wait for a free in-flight slot of their subscriber.")
+      "Messages that wait for a free in-flight slot of their subscriber.")                         \
+    X(INBOX_PAUSES, COUNTER, "sluice_inbox_pauses_total", NULL,                                    \
+      "Times delivery from an inbox waited because its client read too slowly.")                   \
+    X(SESSIONS_LIMITED, COUNTER, "sluice_sessions_refused_total", "reason=\"limit\"",              \
+      "CONNECTs that got no session.")                                                             \
+    X(SESSIONS_UNAVAILABLE, COUNTER, "sluice_sessions_refused_total", "reason=\"unavailable\"",    \
+      "CONNECTs that got no session.")                                                             \
+    X(SESSIONS_EXPIRED, COUNTER, "sluice_sessions_expired_total", NULL,                            \
+      "Sessions that ended because their expiry interval passed.")                                 \
+    X(SESSIONS_REPAIRED, COUNTER, "sluice_sessions_repaired_total", NULL,                          \
+      "Sessions found connected without a connection, and marked disconnected.")                   \
+    X(STALE_REQUESTS, COUNTER, "sluice_session_requests_stale_total", NULL,                        \
+      "Session events ignored because those who sent them do not wait any more.")                  \
+    X(WILLS, GAUGE, "sluice_wills", NULL, "Will messages kept.")                                   \
+    X(WILLS_DELAYED, GAUGE, "sluice_wills_delayed", NULL,                                          \
+      "Will messages of lost connections whose delay has not passed.")                             \
+    X(WILLS_PUBLISHED, COUNTER, "sluice_wills_published_total", NULL, "Will messages published.")
 
 enum {
 #define SL_BROKER_STAT_ENUM(id, kind, name, labels, help) SL_BS_##id,

@@ -12,6 +12,7 @@
 #include "route/rcu.h"
 #include "route/sub_trie.h"
 #include "session/records.h"
+#include "session/will.h"
 
 static sl_actor_verdict no_items(sl_actor *actor, sl_runner *runner, sl_actor_item *item)
 {
@@ -46,6 +47,41 @@ static void test_session_comes_back_as_it_was(void **state)
     assert_int_equal(got.keep_alive_s, 65535);
     assert_true(got.expiry_s == UINT32_MAX && got.session_id == UINT64_MAX);
     assert_true(got.generation == 1ull << 60 && got.connected_at == 1234567890123);
+    sl_buf_fini(&buf);
+}
+
+static void test_will_comes_back_with_its_session_and_its_request(void **state)
+{
+    (void)state;
+    const sl_mqtt_will from = {
+        .topic = sl_slice_str("t"), .payload = sl_slice_str("payload"), .qos = 2};
+    sl_will *wl = sl_will_new(&from);
+    wl->delay_s = 30;
+    wl->due_at = 1234567890123;
+    const sl_session ss = {.exists = true, .mqtt_version = 5, .will = wl};
+    sl_buf buf;
+    sl_buf_init(&buf, 65536);
+    SL_TEST_OK(sl_record_put_session(&buf, &ss, "n", ""));
+    sl_session got;
+    SL_TEST_OK(sl_record_get_session(sl_buf_peek(&buf), &got));
+    assert_non_null(got.will);
+    assert_true(got.will->delay_s == 30 && got.will->due_at == 1234567890123);
+    assert_int_equal(got.will->len, wl->len);
+    assert_memory_equal(got.will->packet, wl->packet, wl->len);
+    sl_will_free(&got.will);
+    sl_buf_clear(&buf);
+    const sl_session_request rq = {.kind = SL_SESSION_CONNECT, .will = wl};
+    SL_TEST_OK(sl_record_put_request(&buf, &rq, "n"));
+    sl_session_request back;
+    char peer[64];
+    SL_TEST_OK(sl_record_get_request(sl_buf_peek(&buf), &back, peer, sizeof(peer)));
+    assert_true(back.will != NULL && back.will->delay_s == 30);
+    sl_will_free(&back.will);
+    wl->packet[0] = 0x10; // no PUBLISH: the record is damaged
+    sl_buf_clear(&buf);
+    SL_TEST_OK(sl_record_put_session(&buf, &ss, "n", ""));
+    SL_TEST_ERR(sl_record_get_session(sl_buf_peek(&buf), &got), SL_ECORRUPT);
+    sl_will_free(&wl);
     sl_buf_fini(&buf);
 }
 
@@ -178,6 +214,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_session_comes_back_as_it_was),
+        cmocka_unit_test(test_will_comes_back_with_its_session_and_its_request),
         cmocka_unit_test(test_damaged_and_newer_sessions_are_told_apart),
         cmocka_unit_test(test_subscriptions_come_back_with_their_stamps),
         cmocka_unit_test(test_request_and_answer_come_back),
