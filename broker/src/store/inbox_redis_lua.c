@@ -9,9 +9,11 @@
 
 /* clang-format off */
 
-/* Deletes bodies and set, in steps that Lua's stack holds. */
+/* Deletes bodies and set, in steps that Lua's stack holds; and what somebody else put in its place. */
 #define LUA_EMPTY \
     "local function empty()\n" \
+    "  local kind = redis.call('TYPE', KEYS[1]).ok\n" \
+    "  if kind ~= 'zset' and kind ~= 'none' then redis.call('UNLINK', KEYS[1]) end\n" \
     "  repeat\n" \
     "    local old = redis.call('ZRANGE', KEYS[1], 0, 999)\n" \
     "    if #old > 0 then\n" \
@@ -175,6 +177,8 @@ static const char lua_mark[] =
     "return 1\n";
 
 static const char lua_clear[] = LUA_RENEW
+    "local kind = redis.call('TYPE', KEYS[2]).ok\n"
+    "if kind ~= 'hash' and kind ~= 'none' then redis.call('UNLINK', KEYS[2]) end\n"
     "if tonumber(ARGV[1]) == 0 then\n"
     "  empty()\n"
     "  redis.call('DEL', KEYS[2], KEYS[3])\n"
