@@ -148,7 +148,7 @@ def test_c47_keep_alive(shared, version):
             time.sleep(0.3)
         assert len(ended) == 3, ended
         for at, reason in ended.values():
-            assert 2.0 <= at <= 4.6
+            assert 2.0 <= at <= 4.4  # 3 s and a second, and our own steps
             assert reason == (0x8D if version == 5 else None)
         pinging.send(mqtt_raw.pingreq())
         assert all(pkt.kind == mqtt_raw.PINGRESP for pkt in alive(pinging))
