@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * conf_int: what the files of gateway_conf share: gateway_conf.c (loading), conf_lists.c (lists),
- * conf_print.c (printing). Not for others, except the broker-url parser.
+ * conf_broker.c (the broker's address and TLS),
+ * conf_print.c (printing). Not for others, except what tells where the broker is.
  */
 #ifndef SL_GATEWAY_CONF_INT_H
 #define SL_GATEWAY_CONF_INT_H
 
 #include "base/yaml.h"
 #include "gateway_conf.h"
+#include "net/tls.h"
 
 typedef struct sl_conf_value {
     int64_t num;   /* BOOL, INT */
@@ -45,7 +47,22 @@ SL_MUST_USE sl_err sl_conf_bad(const char *file, const sl_yaml *node, const char
 /** Reads all lists of the configuration. */
 SL_MUST_USE sl_err sl_conf_read_lists(sl_gateway_conf *cf, const char *file, char **why);
 void sl_conf_free_lists(sl_gateway_conf *cf);
-/** "tcp://host:port"; *host is owned by the caller. SL_EINVAL. @thread any */
-SL_MUST_USE sl_err sl_conf_parse_broker_url(const char *url, char **host, uint16_t *port);
+
+typedef struct sl_conf_broker {
+    char *host; /* owned by the caller */
+    uint16_t port;
+    bool is_tls;
+} sl_conf_broker;
+
+/** "tcp://host:port", "ssl://host:port", "mqtts://host:port"; tls: TLS with tcp:// too. The port is
+ * 1883, with TLS 8883, when the URL has none. SL_EINVAL. @thread any */
+SL_MUST_USE sl_err sl_conf_parse_broker_url(const char *url, bool tls, sl_conf_broker *out);
+/** The same of the configuration, where it was checked at load. */
+SL_MUST_USE sl_err sl_conf_broker_of(const sl_gateway_conf *cf, sl_conf_broker *out);
+/** What TLS to the broker needs, from the files that the configuration names. Blocks. *why: owned.
+ */
+SL_MUST_USE sl_err sl_conf_broker_tls(const sl_gateway_conf *cf, sl_tls_ctx **out, char **why);
+/** URL and files. SL_EINVAL ... with *why. */
+SL_MUST_USE sl_err sl_conf_check_broker(const sl_gateway_conf *cf, const char *file, char **why);
 
 #endif

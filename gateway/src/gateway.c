@@ -53,6 +53,7 @@ struct sl_gateway {
     sl_writer *writer;
     sl_writer_target *targets; /* owned */
     sl_writer_conf writer_conf;
+    sl_tls_ctx *tls; /* to the broker; NULL: without TLS */
     sl_session *sn;
     sl_router *rt;
     sl_sse *sse;
@@ -216,10 +217,13 @@ static char *join(const char *left, const char *right)
 static sl_err build_session(sl_gateway *gw, const char *data_dir, char **why)
 {
     const sl_gateway_conf *cf = gw->cf;
-    char *host = NULL;
-    uint16_t port = 0;
-    sl_err err = sl_conf_parse_broker_url(STR("mqtt-client/broker-url"), &host, &port);
+    sl_conf_broker broker;
+    sl_err err = sl_conf_broker_of(cf, &broker);
     SL_ASSERT(err == SL_OK); // checked when it was loaded
+    if (broker.is_tls && (err = sl_conf_broker_tls(cf, &gw->tls, why)) != SL_OK) {
+        sl_free(broker.host);
+        return err; // the files were good when the configuration was loaded
+    }
     char *client_id = STR("mqtt-client/client-id") != NULL ? sl_strdup(STR("mqtt-client/client-id"))
                                                            : join("restheart-", STR("core/name"));
     char *state_file = STR("mqtt-router/state-file") != NULL
@@ -229,8 +233,9 @@ static sl_err build_session(sl_gateway *gw, const char *data_dir, char **why)
         &(sl_session_options){
             .loop = gw->router_loop,
             .pool = gw->pool,
-            .host = host,
-            .port = port,
+            .host = broker.host,
+            .tls = gw->tls,
+            .port = broker.port,
             .mqtt5 = strcmp(STR("mqtt-client/protocol-version"), "5") == 0,
             .client_id = client_id,
             .username = STR("mqtt-client/username"),
@@ -247,7 +252,7 @@ static sl_err build_session(sl_gateway *gw, const char *data_dir, char **why)
             .state_file = FLAG("mqtt-client/clean-session") ? NULL : state_file,
         },
         &gw->sn, why);
-    sl_free(host);
+    sl_free(broker.host);
     sl_free(client_id);
     sl_free(state_file);
     return err;
@@ -583,6 +588,7 @@ static void free_parts(sl_gateway *gw)
     sl_writer_free(&gw->writer);
     sl_router_free(&gw->rt);
     sl_session_free(&gw->sn);
+    sl_tls_ctx_unref(&gw->tls);
     sl_rest_free(&gw->rest);
     sl_figures_free(&gw->figures);
     sl_sink_close(&gw->sink);

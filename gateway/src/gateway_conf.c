@@ -378,74 +378,6 @@ static sl_err check_filter(const char *file, const char *path, const char *text,
     return SL_OK;
 }
 
-static sl_err check_broker_url(const sl_gateway_conf *cf, const char *file, char **why)
-{
-    const char *url = sl_gateway_conf_str(cf, "mqtt-client/broker-url");
-    static const char *const later[] = {"ssl://", "mqtts://", "ws://", "wss://", "tls://"};
-    for (size_t i = 0; i < sizeof later / sizeof later[0]; i++) {
-        if (strncmp(url, later[i], strlen(later[i])) == 0)
-            return sl_why(why, SL_EINVAL,
-                          "%s: mqtt-client/broker-url: %s is not available in this version, only "
-                          "tcp:// is",
-                          file, later[i]);
-    }
-    char *host = NULL;
-    uint16_t port;
-    sl_err err = sl_conf_parse_broker_url(url, &host, &port);
-    sl_free(host);
-    if (err == SL_OK)
-        return SL_OK;
-    // an address with a password in it is such a mistake
-    sl_buf shown;
-    sl_buf_init(&shown, strlen(url) + 16);
-    if (sl_rho_write_url(&shown, url) != SL_OK)
-        sl_buf_clear(&shown);
-    sl_slice text = sl_buf_peek(&shown);
-    err = sl_why(why, SL_EINVAL, "%s: mqtt-client/broker-url: \"%.*s\" is not tcp://host:port",
-                 file, (int)text.len, (const char *)text.ptr);
-    sl_buf_fini(&shown);
-    return err;
-}
-
-sl_err sl_conf_parse_broker_url(const char *url, char **host, uint16_t *port)
-{
-    static const char scheme[] = "tcp://";
-    if (strncmp(url, scheme, sizeof scheme - 1) != 0)
-        return SL_EINVAL;
-    const char *from = url + sizeof scheme - 1;
-    const char *end;
-    size_t len;
-    if (*from == '[') { // IPv6
-        end = strchr(++from, ']');
-        if (end == NULL)
-            return SL_EINVAL;
-        len = (size_t)(end - from);
-        end++;
-    } else {
-        len = strcspn(from, ":/");
-        end = from + len;
-    }
-    int64_t number = 1883;
-    if (*end == ':') {
-        char digits[8];
-        size_t count = strspn(end + 1, "0123456789");
-        if (count == 0 || count >= sizeof digits)
-            return SL_EINVAL;
-        memcpy(digits, end + 1, count);
-        digits[count] = '\0';
-        if (!sl_conf_parse_int(digits, &number) || number < 1 || number > 65535)
-            return SL_EINVAL;
-        end += 1 + count;
-    }
-    if (*end == '/')
-        end++;
-    if (*end != '\0' || len == 0 || memchr(from, '@', len) != NULL)
-        return SL_EINVAL;
-    *host = sl_strndup(from, len);
-    *port = (uint16_t)number;
-    return SL_OK;
-}
-
 static sl_err check_writer(const sl_gateway_conf *cf, const char *file, char **why)
 {
     const char *field = sl_gateway_conf_str(cf, "mqtt-mongo-writer/id-field");
@@ -460,7 +392,7 @@ static sl_err check_writer(const sl_gateway_conf *cf, const char *file, char **w
 
 static sl_err check_joined(const sl_gateway_conf *cf, const char *file, char **why)
 {
-    sl_err err = check_broker_url(cf, file, why);
+    sl_err err = sl_conf_check_broker(cf, file, why);
     if (err == SL_OK)
         err = check_filter(file, "mqtt-sse/default-topic",
                            sl_gateway_conf_str(cf, "mqtt-sse/default-topic"), why);

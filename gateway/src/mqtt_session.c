@@ -405,6 +405,7 @@ static sl_err make_client(sl_session *sn, const char **why)
         .pool = opt->pool,
         .dial = opt->dial,
         .dial_arg = opt->dial_arg,
+        .tls = opt->tls,
     };
     static const sl_mqtt_client_events events = {
         .on_connack = on_connack,

@@ -27,9 +27,10 @@
 typedef struct sl_session sl_session;
 
 typedef struct sl_session_options {
-    sl_loop *loop; /* the router's; borrowed */
-    sl_pool *pool; /* dialling, state file; borrowed. NULL in tests with dial */
-    const char *host;
+    sl_loop *loop;    /* the router's; borrowed */
+    sl_pool *pool;    /* dialling, state file; borrowed. NULL in tests with dial */
+    const char *host; /* its certificate must name it */
+    sl_tls_ctx *tls;  /* borrowed until free; NULL: without TLS */
     uint16_t port;
     bool mqtt5;
     const char *client_id;

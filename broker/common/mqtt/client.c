@@ -149,7 +149,8 @@ static void on_end(void *arg, sl_err err)
         finish_draining(client);
     else
         sl_client_lose(client, err == SL_OK ? SL_ECLOSED : err, 0,
-                       "the connection was closed or cut");
+                       client->tls_why != NULL ? client->tls_why
+                                               : "the connection was closed or cut");
 }
 
 /* All of our bytes are with the kernel: say so, and wait for the peer's end, because closing a
@@ -182,7 +183,10 @@ static void finish(void *arg)
     sl_buf_fini(&client->out);
     sl_free(client->ring);
     sl_free(client->will_raw);
+    sl_tls_ctx_unref(&client->opt.tls);
+    sl_free(client->tls_why);
     sl_free((void *)(uintptr_t)client->opt.host);
+    sl_free((void *)(uintptr_t)client->opt.tls_server_name);
     sl_free((void *)(uintptr_t)client->opt.client_id.ptr);
     sl_free((void *)(uintptr_t)client->opt.username.ptr);
     sl_free((void *)(uintptr_t)client->opt.password.ptr);
@@ -237,6 +241,16 @@ static void send_connect(sl_mqtt_client *client)
     sl_client_send(client, &pkt);
 }
 
+static void on_tls_failure(void *arg, const char *why)
+{
+    sl_mqtt_client *client = arg;
+    SL_CHECK(client, SL_CLIENT_MAGIC);
+    sl_free(client->tls_why);
+    client->tls_why = sl_strdup(why);
+}
+
+static const sl_tls_events tls_events = {.on_failure = on_tls_failure};
+
 /* Connects over fd (taken). */
 static void begin_handshake(sl_mqtt_client *client, int fd)
 {
@@ -247,7 +261,15 @@ static void begin_handshake(sl_mqtt_client *client, int fd)
         return;
     }
     sl_client_set_state(client, SL_CLIENT_HANDSHAKE);
+    sl_free(client->tls_why);
+    client->tls_why = NULL;
     sl_stream_set_events(client->sm, &stream_events, client);
+    if (client->opt.tls != NULL) {
+        // the name was accepted by sl_mqtt_client_new; CONNECT waits for the TLS handshake
+        err = sl_tls_push(client->sm, client->opt.tls, client->opt.tls_server_name, &tls_events,
+                          client);
+        SL_ASSERT(err == SL_OK);
+    }
     client->last_sent = client->last_received = sl_loop_now(client->lp);
     client->ping_at = 0;
     sl_timer_start(&client->timer, client->opt.connect_timeout, 0);
@@ -446,6 +468,9 @@ static sl_err check_options(const sl_mqtt_client_options *opt, const sl_mqtt_cli
         return refuse(why, "client_id, username or password is longer than 65535 bytes");
     if (opt->version == SL_MQTT_V311 && opt->has_password && !opt->has_username)
         return refuse(why, "password without username, which 3.1.1 does not allow");
+    const char *name = opt->tls_server_name != NULL ? opt->tls_server_name : opt->host;
+    if (opt->tls != NULL && !sl_tls_is_server_name(name))
+        return refuse(why, "tls_server_name (or host) cannot be the name of a certificate");
     if (opt->reconnect_max != 0 && opt->reconnect_max < opt->reconnect_initial)
         return refuse(why, "reconnect_max is less than reconnect_initial");
     return SL_OK;
@@ -522,6 +547,12 @@ sl_err sl_mqtt_client_new(sl_loop *lp, const sl_mqtt_client_options *options,
         return err;
     }
     client->opt.host = sl_strdup(options->host == NULL ? "" : options->host);
+    client->opt.tls_server_name = NULL;
+    if (options->tls != NULL) {
+        (void)sl_tls_ctx_ref(options->tls);
+        client->opt.tls_server_name =
+            sl_strdup(options->tls_server_name != NULL ? options->tls_server_name : options->host);
+    }
     client->opt.client_id = dup_slice(options->client_id);
     client->opt.username = dup_slice(options->username);
     client->opt.password = dup_slice(options->password);

@@ -27,6 +27,7 @@
 #include "loop/loop.h"
 #include "loop/pool.h"
 #include "mqtt/packet.h"
+#include "net/tls.h"
 
 typedef struct sl_mqtt_client sl_mqtt_client;
 
@@ -63,10 +64,10 @@ typedef struct sl_mqtt_client_connected {
 /* An attempt or a connection ended; another one follows unless the client is being closed. */
 typedef struct sl_mqtt_client_down {
     sl_err err; /* ECONN dial or resolve, ETIMEDOUT dial, CONNACK or PINGRESP, EDENIED refused by
-                   CONNACK, ECLOSED ended by the peer, EPROTOCOL, EMALFORMED, ETOOBIG, ELIMIT
-                   output, EIO */
+                   CONNACK or for a certificate, ECLOSED ended by the peer, EPROTOCOL, EMALFORMED,
+                   ETOOBIG, ELIMIT output, EIO */
     uint8_t reason;  /* of the server's CONNACK or DISCONNECT as on the wire; 0 when it gave none */
-    const char *why; /* static text for the log */
+    const char *why; /* for the log; borrowed for the call */
     bool was_up;     /* CONNACK had been received */
     sl_dur_ms retry_in; /* delay of the next attempt */
 } sl_mqtt_client_down;
@@ -119,6 +120,8 @@ typedef struct sl_mqtt_client_options {
     sl_pool *pool;               /* NULL: dial runs on the loop and must not block (tests) */
     sl_mqtt_dial_f *dial;        /* NULL: TCP */
     void *dial_arg;
+    sl_tls_ctx *tls;             /* a reference is taken; NULL: without TLS */
+    const char *tls_server_name; /* whom the certificate must name [host] */
 } sl_mqtt_client_options;
 
 typedef struct sl_mqtt_client_stats {

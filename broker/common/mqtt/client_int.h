@@ -76,6 +76,7 @@ struct sl_mqtt_client {
     sl_timer timer;           /* of the state: CONNACK, keep-alive, retry, linger */
     uint32_t failures;        /* since a stable connection: exponent of the delay */
     sl_mqtt_client_down down; /* of LOST and WAITING */
+    char *tls_why;            /* owned; what TLS said of the connection's end, or NULL */
 
     /* the connection */
     sl_stream *sm;            /* owned from HANDSHAKE until its on_closed */

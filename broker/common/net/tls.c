@@ -562,11 +562,21 @@ static const sl_filter_ops tls_ops = {
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
+bool sl_tls_is_server_name(const char *name)
+{
+    if (name == NULL || name[0] == '\0' || strlen(name) > TLSEXT_MAXLEN_host_name)
+        return false;
+    for (const char *at = name; *at != '\0'; at++)
+        if (*at <= ' ' || *at > '~')
+            return false;
+    return true;
+}
+
 /* Whose certificate it must be. */
 static bool set_server_name(SSL *ssl, const char *name)
 {
     struct in6_addr addr;
-    if (name == NULL || name[0] == '\0')
+    if (!sl_tls_is_server_name(name))
         return false;
     if (inet_pton(AF_INET, name, &addr) == 1 || inet_pton(AF_INET6, name, &addr) == 1)
         return X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), name) == 1;

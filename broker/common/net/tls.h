@@ -80,13 +80,17 @@ typedef struct sl_tls_events {
     void (*on_failure)(void *arg, const char *why);
 } sl_tls_events;
 
+/** A host name or IP address that a certificate can be for. @thread any */
+bool sl_tls_is_server_name(const char *name);
+
 /**
  * Puts TLS on top of a stream, before sl_stream_read_start, which begins the handshake. Takes a
  * reference of ctx. server_name: client only, the name or IP address that the certificate must be
  * for (a name is also sent as SNI). events lives on until on_closed; NULL: nobody.
- * Errors SL_EINVAL the name cannot be one (then nothing is pushed). Ends of the stream: SL_OK after
- * the peer's close_notify; SL_EDENIED a certificate is not accepted, by us or by the peer;
- * SL_EPROTOCOL what came is no TLS or has none in common with us; SL_ECLOSED cut. @thread loop
+ * Errors SL_EINVAL sl_tls_is_server_name says no (then nothing is pushed). Ends of the stream:
+ * SL_OK after the peer's close_notify; SL_EDENIED a certificate is not accepted, by us or by the
+ * peer; SL_EPROTOCOL what came is no TLS or has none in common with us; SL_ECLOSED cut. @thread
+ * loop
  */
 SL_MUST_USE sl_err sl_tls_push(sl_stream *sm, sl_tls_ctx *ctx, const char *server_name,
                                const sl_tls_events *events, void *arg);

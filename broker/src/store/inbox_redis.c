@@ -136,6 +136,7 @@ static void start_client(void *arg)
                                       .mode = ro->mode,
                                       .seeds = ro->seeds,
                                       .seed_count = ro->seed_count,
+                                      .tls = ro->tls,
                                       .master = ro->master,
                                       .username = ro->username,
                                       .password = ro->password,

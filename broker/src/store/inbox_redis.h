@@ -15,6 +15,7 @@ typedef struct sl_inbox_redis_options {
     sl_redis_mode mode;
     sl_redis_address *seeds; /* owned, as in sl_redis_options */
     size_t seed_count;
+    sl_tls_ctx *tls;    /* owned; NULL: without TLS */
     const char *master; /* texts are borrowed for the life of the inbox */
     const char *username;
     const char *password;

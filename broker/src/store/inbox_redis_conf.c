@@ -81,6 +81,26 @@ static sl_err load_addresses(const sl_conf *cf, sl_inbox_redis_options *ro, char
     return SL_OK;
 }
 
+static sl_err load_tls(const sl_conf *cf, sl_inbox_redis_options *ro, char **why)
+{
+    const sl_tls_settings settings = {.role = SL_TLS_CLIENT,
+                                      .ca_file = sl_conf_str(cf, "redis.ssl.cert-file"),
+                                      .cert_file = sl_conf_str(cf, "redis.ssl.user-cert-file"),
+                                      .key_file = sl_conf_str(cf, "redis.ssl.user-key-file")};
+    bool is_on = sl_conf_bool(cf, "redis.ssl.enabled");
+    if (!is_on && settings.ca_file[0] == '\0' && settings.cert_file[0] == '\0')
+        return SL_OK;
+    if (!is_on) // who names certificates does not expect plain text
+        return refuse(why, "redis.ssl.cert-file or redis.ssl.user-cert-file is given, but "
+                           "redis.ssl.enabled (REDIS_SSL_ENABLED) is false");
+    char *reason = NULL;
+    sl_err err = sl_tls_ctx_new(&settings, &ro->tls, &reason);
+    if (err != SL_OK)
+        (void)refuse(why, "redis.ssl (REDIS_SSL_ENABLED): %s", reason);
+    sl_free(reason);
+    return err;
+}
+
 sl_err sl_inbox_redis_load(const sl_conf *cf, sl_inbox_redis_options **out,
                            const sl_inbox_ops **ops, char **why)
 {
@@ -96,8 +116,8 @@ sl_err sl_inbox_redis_load(const sl_conf *cf, sl_inbox_redis_options **out,
                                  .connect_timeout = sl_conf_int(cf, "redis.connect-timeout"),
                                  .reply_timeout = sl_conf_int(cf, "redis.command-timeout") * 1000};
     sl_err err = load_addresses(cf, ro, why);
-    if (err == SL_OK && sl_conf_bool(cf, "redis.ssl.enabled"))
-        err = refuse(why, "redis.ssl.enabled (REDIS_SSL_ENABLED): TLS to Redis is not built yet");
+    if (err == SL_OK)
+        err = load_tls(cf, ro, why);
     if (err == SL_OK && strpbrk(ro->prefix, "{}") != NULL)
         err =
             refuse(why,
@@ -125,5 +145,6 @@ void sl_inbox_redis_options_free(sl_inbox_redis_options **pointer)
     for (size_t i = 0; i < ro->seed_count; i++)
         sl_free(ro->seeds[i].host);
     sl_free(ro->seeds);
+    sl_tls_ctx_unref(&ro->tls);
     sl_free(ro);
 }

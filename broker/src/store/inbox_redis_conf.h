@@ -40,7 +40,14 @@
     SL_INBOX_REDIS_TEXT("redis.password", "REDIS_PASSWORD", "", true, \
         "Password of the servers."), \
     {"redis.ssl.enabled", "REDIS_SSL_ENABLED", SL_CONF_BOOL, "false", 0, 0, NULL, NULL, false, \
-     "TLS to Redis is not built yet: true is refused at start."}, \
+     "TLS to all servers and Sentinels, which must have certificates for the names or addresses " \
+     "under which they are reached (a cluster: under which its nodes announce themselves)."}, \
+    SL_INBOX_REDIS_TEXT("redis.ssl.cert-file", "REDIS_SSL_CERT_FILE", "", false, \
+        "PEM file of the CA certificates that are trusted; empty: the system's."), \
+    SL_INBOX_REDIS_TEXT("redis.ssl.user-cert-file", "REDIS_SSL_USER_CERT_FILE", "", false, \
+        "PEM file of our own certificate and its chain, for servers that ask for one."), \
+    SL_INBOX_REDIS_TEXT("redis.ssl.user-key-file", "REDIS_SSL_USER_KEY_FILE", "", false, \
+        "PEM file of its key; empty: the key is in the certificate's file."), \
     SL_INBOX_REDIS_INT("redis.connect-timeout", "REDIS_CLIENT_CONNECT_TIMEOUT", "5000", 100, 600000, \
         "ms", "How long connecting may take before the next attempt."), \
     SL_INBOX_REDIS_INT("redis.command-timeout", "REDIS_LETTUCE_COMMAND_TIMEOUT_SEC", "10", 1, 3600, \

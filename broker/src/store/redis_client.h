@@ -50,6 +50,7 @@ typedef struct sl_redis_options {
     const sl_redis_address
         *seeds; /* the server; the Sentinels; some nodes. Borrowed for the life */
     size_t seed_count;
+    sl_tls_ctx *tls;      /* borrowed for the life; NULL: without TLS. Sentinels too */
     const char *master;   /* SENTINEL: its name there */
     const char *username; /* "" the default user */
     const char *password; /* "" none */

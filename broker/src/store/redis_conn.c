@@ -28,18 +28,21 @@ typedef struct dial_job {
 
 struct sl_redis_conn {
     uint32_t magic;
-    sl_redis_conn_options opt; /* host: of the caller, not used after dialling began */
-    dial_job *job;             /* while dialling */
-    sl_stream *sm;             /* while connected */
+    sl_redis_conn_options opt;
+    dial_job *job; /* while dialling */
+    sl_stream *sm; /* while connected */
     sl_redis_reader *reader;
     sl_list queued; /* calls; of the first one `head` bytes are written */
     sl_list sent;
     size_t head;
+    char *host;      /* owned */
+    bool is_opening; /* the TLS handshake is not done */
     bool is_blocked; /* the socket takes no more until on_writable */
     bool is_down;    /* on_down is due or was called */
     bool is_closed;  /* freed when not busy */
     unsigned busy;
     sl_err why;
+    char *why_text;      /* owned; NULL: the text of why */
     sl_mono_ms heard_at; /* last byte, or when the oldest call was sent */
     sl_timer timer;
 };
@@ -50,6 +53,8 @@ static void release(sl_redis_conn *cn)
         return;
     sl_timer_fini(&cn->timer);
     sl_redis_reader_free(&cn->reader);
+    sl_free(cn->host);
+    sl_free(cn->why_text);
     cn->magic = 0;
     sl_free(cn);
 }
@@ -89,6 +94,11 @@ static void go_down(sl_redis_conn *cn, sl_err err)
 static void watch(sl_redis_conn *cn)
 {
     sl_mono_ms now = sl_loop_now(cn->opt.lp);
+    if (cn->is_opening) {
+        cn->why_text = sl_strdup("the TLS handshake took too long");
+        go_down(cn, SL_ETIMEDOUT);
+        return;
+    }
     if (!sl_list_is_empty(&cn->sent) && now - cn->heard_at >= cn->opt.reply_timeout) {
         go_down(cn, SL_ETIMEDOUT);
         return;
@@ -105,7 +115,8 @@ static void on_timer(void *arg)
         return;
     }
     cn->busy++;
-    cn->opt.on_down(cn->opt.arg, cn->why);
+    cn->opt.on_down(cn->opt.arg, cn->why,
+                    cn->why_text != NULL ? cn->why_text : sl_err_text(cn->why));
     cn->busy--;
     release(cn);
 }
@@ -234,6 +245,38 @@ static void run_dial(void *arg)
     job->fd = job->dial(job->dial_arg, job->host, job->port, job->timeout);
 }
 
+/* Calls can leave. */
+static void become_open(sl_redis_conn *cn)
+{
+    cn->is_opening = false;
+    cn->heard_at = sl_loop_now(cn->opt.lp);
+    sl_timer_start(&cn->timer, cn->opt.reply_timeout / 4 + 1, 0);
+    cn->busy++;
+    cn->opt.on_open(cn->opt.arg);
+    if (!cn->is_closed)
+        sl_redis_conn_flush(cn);
+    cn->busy--;
+    release(cn);
+}
+
+static void on_tls_up(void *arg, const sl_tls_peer *peer)
+{
+    (void)peer;
+    sl_redis_conn *cn = arg;
+    SL_CHECK(cn, CONN_MAGIC);
+    become_open(cn);
+}
+
+static void on_tls_failure(void *arg, const char *why)
+{
+    sl_redis_conn *cn = arg;
+    SL_CHECK(cn, CONN_MAGIC);
+    sl_free(cn->why_text);
+    cn->why_text = sl_strdup(why);
+}
+
+static const sl_tls_events tls_events = {.on_up = on_tls_up, .on_failure = on_tls_failure};
+
 static void open_stream(sl_redis_conn *cn, int fd)
 {
     sl_err err = sl_stream_tcp_new(cn->opt.lp, fd, &cn->sm);
@@ -243,15 +286,19 @@ static void open_stream(sl_redis_conn *cn, int fd)
         return;
     }
     sl_stream_set_events(cn->sm, &stream_events, cn);
-    cn->heard_at = sl_loop_now(cn->opt.lp);
-    sl_timer_start(&cn->timer, cn->opt.reply_timeout / 4 + 1, 0);
+    if (cn->opt.tls == NULL) {
+        sl_stream_read_start(cn->sm);
+        become_open(cn);
+        return;
+    }
+    if (sl_tls_push(cn->sm, cn->opt.tls, cn->host, &tls_events, cn) != SL_OK) {
+        cn->why_text = sl_strdup("this host name cannot be verified by TLS");
+        go_down(cn, SL_EINVAL);
+        return;
+    }
+    cn->is_opening = true;
+    sl_timer_start(&cn->timer, cn->opt.connect_timeout, 0);
     sl_stream_read_start(cn->sm);
-    cn->busy++;
-    cn->opt.on_open(cn->opt.arg);
-    if (!cn->is_closed)
-        sl_redis_conn_flush(cn);
-    cn->busy--;
-    release(cn);
 }
 
 static void on_dialled(void *arg)
@@ -286,7 +333,8 @@ sl_redis_conn *sl_redis_conn_new(const sl_redis_conn_options *options)
     sl_redis_conn *cn = sl_calloc(1, sizeof(*cn));
     cn->magic = CONN_MAGIC;
     cn->opt = *options;
-    cn->opt.host = NULL;
+    cn->host = sl_strdup(options->host);
+    cn->opt.host = cn->host;
     cn->reader = sl_redis_reader_new();
     sl_list_init(&cn->queued);
     sl_list_init(&cn->sent);

@@ -9,6 +9,7 @@
 
 #include "base/list.h"
 #include "loop/pool.h"
+#include "net/tls.h"
 #include "store/redis_reply.h"
 
 typedef struct sl_redis_conn sl_redis_conn;
@@ -33,13 +34,14 @@ typedef struct sl_redis_conn_options {
     sl_redis_dial_f *dial;
     void *dial_arg;
     const char *host; /* copied */
+    sl_tls_ctx *tls;  /* borrowed until on_open or the end; NULL: none. Verified for host */
     uint16_t port;
-    sl_dur_ms connect_timeout;
-    sl_dur_ms reply_timeout; /* no byte came for so long although a reply is owed: it ends */
+    sl_dur_ms connect_timeout; /* of the dialling, and again of the TLS handshake */
+    sl_dur_ms reply_timeout;   /* no byte came for so long although a reply is owed: it ends */
     /* Neither is called after sl_redis_conn_close, or inside a call of the user. on_down: to be
-     * closed now, which gives its calls back. */
+     * closed now, which gives its calls back; why is borrowed for the call. */
     void (*on_open)(void *arg);
-    void (*on_down)(void *arg, sl_err err);
+    void (*on_down)(void *arg, sl_err err, const char *why);
     void *arg;
 } sl_redis_conn_options;
 

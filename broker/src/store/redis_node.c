@@ -202,11 +202,12 @@ static void try_later(sl_redis_node *nd)
     redis_find(nd->rd);
 }
 
-static void on_down(void *arg, sl_err err)
+static void on_down(void *arg, sl_err err, const char *why)
 {
     sl_redis_node *nd = arg;
     bool was_ready = nd->state == REDIS_NODE_READY;
-    log_lost(nd, was_ready ? "REDIS-LOST" : "REDIS-NOT-REACHED", sl_err_text(err), (sl_slice){0});
+    (void)err;
+    log_lost(nd, was_ready ? "REDIS-LOST" : "REDIS-NOT-REACHED", why, (sl_slice){0});
     hang_up(nd);
     try_later(nd);
 }
@@ -238,6 +239,7 @@ void redis_node_connect(sl_redis_node *nd)
                                            .dial = rd->opt.dial,
                                            .dial_arg = rd->opt.dial_arg,
                                            .host = nd->host,
+                                           .tls = rd->opt.tls,
                                            .port = nd->port,
                                            .connect_timeout = rd->opt.connect_timeout,
                                            .reply_timeout = rd->opt.reply_timeout,

@@ -243,9 +243,10 @@ static void on_open(void *arg)
                   query_answered);
 }
 
-static void on_down(void *arg, sl_err err)
+static void on_down(void *arg, sl_err err, const char *why)
 {
-    failed(arg, sl_err_text(err), (sl_slice){0});
+    (void)err;
+    failed(arg, why, (sl_slice){0});
 }
 
 /* The configured addresses, and the nodes of a cluster that we know. */
@@ -284,6 +285,7 @@ static void begin(sl_redis *rd)
                                            .dial = rd->opt.dial,
                                            .dial_arg = rd->opt.dial_arg,
                                            .host = fi->host,
+                                           .tls = rd->opt.tls,
                                            .port = fi->port,
                                            .connect_timeout = rd->opt.connect_timeout,
                                            .reply_timeout = rd->opt.connect_timeout,

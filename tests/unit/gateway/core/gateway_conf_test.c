@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "conf_int.h"
 #include "conf_log.h"
 #include "sl_test.h"
 
@@ -114,6 +115,32 @@ static void test_gateway_conf_override_beats_the_file(void **state)
     sl_gateway_conf_free(&cf);
 }
 
+static void test_gateway_conf_broker_url_says_port_and_tls(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *url;
+        bool tls;
+        const char *host;
+        uint16_t port;
+        bool is_tls;
+    } rows[] = {
+        {"tcp://h", false, "h", 1883, false},    {"tcp://h", true, "h", 8883, true},
+        {"tcp://h:1884", true, "h", 1884, true}, {"ssl://h", false, "h", 8883, true},
+        {"mqtts://h:9/", false, "h", 9, true},   {"ssl://[::1]:88", false, "::1", 88, true},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        sl_conf_broker broker;
+        SL_TEST_OK(sl_conf_parse_broker_url(rows[i].url, rows[i].tls, &broker));
+        assert_string_equal(broker.host, rows[i].host);
+        assert_int_equal(broker.port, rows[i].port);
+        assert_int_equal(broker.is_tls, rows[i].is_tls);
+        sl_free(broker.host);
+    }
+    sl_conf_broker broker;
+    SL_TEST_ERR(sl_conf_parse_broker_url("tls://h", false, &broker), SL_EINVAL);
+}
+
 static void test_gateway_conf_bad_values_are_refused_by_name(void **state)
 {
     (void)state;
@@ -129,11 +156,16 @@ static void test_gateway_conf_bad_values_are_refused_by_name(void **state)
     refused("mqtt-sse: {default-qos: 3}\n", "default-qos", "0 to 2");
     refused("mqtt-sse: {default-topic: 'a#'}\n", "default-topic", "a#");
     refused("mqtt-sse: {pipeline: [{topic: a}]}\n", "pipeline", "not available");
-    refused("mqtt-client: {broker-url: 'ssl://h'}\n", "broker-url", "not available");
+    refused("mqtt-client: {broker-url: 'wss://h'}\n", "broker-url", "not available");
     refused("mqtt-client: {broker-url: 'tcp://h:99999'}\n", "broker-url", "tcp://h:99999");
     refused("mqtt-client: {broker-url: 'localhost'}\n", "broker-url", "localhost");
     refused("mqtt-client: {broker-url: 'tcp://u:pw@h:1883'}\n", "broker-url", "tcp://u:***@h:1883");
-    refused("mqtt-client: {tls: true}\n", "mqtt-client/tls", "not available");
+    refused("mqtt-client: {tls: true, enabled: true, tls-trust-store: /no/such.pem}\n",
+            "/no/such.pem", "No such file");
+    refused("mqtt-client: {enabled: true, broker-url: 'ssl://h', tls-key-store: /no/own.pem}\n",
+            "/no/own.pem", "No such file");
+    refused("mqtt-client: {tls-trust-store: /a.pem}\n", "tls-trust-store", "without TLS");
+    refused("mqtt-client: {tls-trust-store-password: x}\n", "password", "no password");
     refused("mqtt-client: {password: x}\n", "mqtt-client/password", "username");
     refused("https-listener: {enabled: true}\n", "https-listener/enabled", "not available");
     refused("mqtt-rest: {secure: false}\n", "mqtt-rest/secure", "not available");
@@ -272,6 +304,7 @@ int main(void)
         cmocka_unit_test(test_gateway_conf_defaults),
         cmocka_unit_test(test_gateway_conf_values_in_all_spellings),
         cmocka_unit_test(test_gateway_conf_override_beats_the_file),
+        cmocka_unit_test(test_gateway_conf_broker_url_says_port_and_tls),
         cmocka_unit_test(test_gateway_conf_bad_values_are_refused_by_name),
         cmocka_unit_test(test_gateway_conf_sinks_need_all_three_names),
         cmocka_unit_test(test_gateway_conf_unknown_keys_are_warnings),
