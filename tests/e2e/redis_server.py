@@ -14,8 +14,8 @@ class Redis:
     script, kind = "redis.sh", "standalone"
     password = "secret word"
 
-    def __init__(self, folder, port=None):
-        self.folder, self.port = str(folder), port or free_port()
+    def __init__(self, folder):
+        self.folder, self.port = str(folder), free_port()
 
     def _run(self, *arguments):
         env = dict(os.environ, REDIS_PASSWORD=self.password)

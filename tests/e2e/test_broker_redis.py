@@ -6,7 +6,7 @@ import pytest
 
 import mqtt_raw
 from broker_kit import drain, publish_many
-from process import wait_until
+from process import free_port, wait_until
 from redis_server import Cluster, Redis
 
 
@@ -271,7 +271,8 @@ def test_a_slot_moves_while_messages_come(cluster, make_broker):
 
 
 @pytest.mark.parametrize("settings, word", [
-    ({"REDIS_SSL_ENABLED": "true"}, "REDIS_SSL_ENABLED"),
+    ({"REDIS_SSL_ENABLED": "true", "REDIS_SSL_CERT_FILE": "/no/ca.pem"}, "/no/ca.pem"),
+    ({"REDIS_SSL_CERT_FILE": "/no/ca.pem"}, "REDIS_SSL_ENABLED"),
     ({"REDIS_CONNECTION_TYPE": "cluster", "REDIS_NODES": "host"}, "REDIS_NODES"),
     ({"REDIS_CONNECTION_TYPE": "cluster", "REDIS_NODES": "h:1", "REDIS_DB": "3"}, "REDIS_DB"),
     ({"REDIS_CONNECTION_TYPE": "sentinel", "REDIS_SENTINELS": "h:1"}, "REDIS_MASTER"),
@@ -284,6 +285,53 @@ def test_settings_that_cannot_be_are_refused_by_name(make_broker, settings, word
     broker.start(ready=None)
     assert broker.wait_end() != 0
     assert word in broker.log()
+
+
+def test_a_user_with_the_rights_of_the_documents_is_enough(redis, make_broker):
+    """docs/redis.md lists them."""
+    inside = "get set unlink del type zadd zrem zrange zrangebyscore zremrangebyrank zcard zscore hget hmget hset hdel hlen hgetall"
+    rights = ["evalsha", "script|load", "client|info", "client|kill", *inside.split()]
+    redis.cli("ACL", "SETUSER", "sluice", "on", ">its password", "~e2e:*", *[f"+{right}" for right in rights])
+    broker = make_broker(redis.settings(REDIS_USERNAME="sluice", REDIS_PASSWORD="its password")).start()
+    absent(broker, "dev", "t", 2)
+    with broker.client("pub") as publisher:
+        publish_many(publisher, "t", [str(n) for n in range(50)], 2)
+    with broker.client("dev", clean=False) as client:
+        assert numbers(drain(client, 50)) == list(range(50))
+        finished(client)
+        leave(client)
+    with broker.client("dev", clean=True) as client:
+        leave(client)
+    assert not broker.events("REDIS-OPERATION-REFUSED")
+
+
+def test_sentinels_name_the_new_master(tmp_path, make_broker, run_process):
+    """The master is killed when its replica has everything: the broker goes on at the replica."""
+    master, replica = Redis(tmp_path / "master").start(), Redis(tmp_path / "replica")
+    replica.start()
+    try:
+        replica.cli("REPLICAOF", "127.0.0.1", master.port)
+        port = free_port()
+        config = tmp_path / "sentinel.conf"
+        config.write_text(f"port {port}\nbind 127.0.0.1\nrequirepass watcher\n"
+                          f"sentinel monitor main 127.0.0.1 {master.port} 1\nsentinel auth-pass main \"{master.password}\"\n"
+                          "sentinel down-after-milliseconds main 1000\nsentinel failover-timeout main 3000\n")
+        run_process("sentinel", ["redis-server", config, "--sentinel"]).start(ready="Sentinel")
+        wait_until(lambda: "master_link_status:up" in replica.cli("INFO", "replication"), what="a replica")
+        broker = make_broker(master.settings(REDIS_CONNECTION_TYPE="sentinel", REDIS_SENTINELS=f"127.0.0.1:{port}",
+                                             REDIS_MASTER="main", REDIS_SENTINEL_PASSWORD="watcher")).start()
+        absent(broker, "dev", "t", 1)
+        with broker.client("pub") as publisher:
+            publish_many(publisher, "t", [str(n) for n in range(100)])
+            wait_until(lambda: replica.cli("ZCARD", "e2e:{dev}_messages") == "100", what="100 rows at the replica")
+            master.kill()
+            publish_many(publisher, "t", [str(n) for n in range(100, 200)])
+        with broker.client("dev", clean=False) as client:
+            assert numbers(drain(client, 200, 60)) == list(range(200))
+        assert is_ready(broker) and "role:master" in replica.cli("INFO", "replication")
+    finally:
+        master.kill()
+        replica.kill()
 
 
 def test_a_wrong_password_is_told_and_not_shown(redis, make_broker):
