@@ -344,6 +344,7 @@ sl_err sl_broker_start(const sl_conf *cf, sl_broker **out, char **why)
     sl_clock_init(&br->clock);
     core->clock = &br->clock;
     core->conf = cf;
+    core->run_id = (uint32_t)((uint64_t)sl_clock_wall_ns(&br->clock) >> 10) ^ (uint32_t)getpid();
     core->stats = sl_stats_new(SL_BROKER_STAT_ROWS, SL_BS_COUNT);
     sl_stats_set_source(core->stats, SL_BS_SUBSCRIPTIONS, trie_subscriptions, core);
     sl_stats_set_source(core->stats, SL_BS_TRIE_NODES, trie_nodes, core);

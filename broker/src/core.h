@@ -58,6 +58,7 @@ typedef struct sl_core {
     sl_stats *stats;
     const sl_conf *conf;
     const char *service_id;
+    uint32_t run_id; /* of this process: what an earlier run asked for is known by it */
     sl_limits limits;
     sl_log *log;
     sl_log_topic *t_all;       /* tbmq.msg.all */

@@ -12,6 +12,7 @@ from sluice import BIN, Broker, Gateway
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "quick: runs in ./test --quick as well")
+    config.addinivalue_line("markers", "slow: takes minutes")
 
 
 def pytest_sessionstart(session):

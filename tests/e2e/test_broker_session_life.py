@@ -2,7 +2,10 @@
 """Sessions over their whole life: wills, expiry over restarts, limits, takeover under load, slow readers, many
 clients at once after a restart."""
 import collections
+import os
+import pathlib
 import socket
+import struct
 import threading
 import time
 
@@ -430,6 +433,69 @@ def test_c18_two_hundred_at_once_with_messages_in_flight(make_broker):
         assert client.quiet()  # all acknowledged
 
 
+# ---- the clock -------------------------------------------------------------------------------------------------
+
+
+class ShiftedClock:
+    """A broker whose wall clock can be moved while it runs."""
+
+    def __init__(self, broker, library, folder):
+        self.path = folder / "shift"
+        self.set(0)
+        broker.env["LD_PRELOAD"] = str(library)
+        broker.env["CLOCK_SHIFT_FILE"] = str(self.path)
+        broker.env["ASAN_OPTIONS"] += ":verify_asan_link_order=0"
+
+    def set(self, seconds):
+        with open(self.path, "r+b" if self.path.exists() else "wb") as file:
+            file.write(struct.pack("=q", seconds))
+
+
+def test_c48_a_jump_of_the_wall_clock_ends_nothing(make_broker, tool, tmp_path):
+    broker = make_broker(SETTINGS)
+    clock = ShiftedClock(broker, tool("libclock_shift.so"), tmp_path)
+    broker.start()
+    watcher = watch(broker, "will/#")
+    clients = [broker.client(f"live{n}", 5, keep_alive=30) for n in range(50)]
+    for n in range(20):
+        broker.client(f"away{n}", 5, **{**keep(1800), "will": will("will/later", will_delay=1000)}).close()
+    wait_until(lambda: broker.metric("sluice_wills_delayed") == 20, what="wills wait")
+    for jump in (7200, -7200):
+        clock.set(jump)
+        time.sleep(2.5)  # two looks for what has expired
+        for client in clients:
+            assert alive(client) == []
+        assert broker.metric("sluice_sessions_expired_total") == (0 if jump > 0 else 1)
+        assert broker.metric("sluice_sessions") == 71
+        assert broker.metric("sluice_wills_delayed") == 20
+        assert watcher.quiet(0.1)
+        # What is to happen soon happens soon, on the new time as well.
+        broker.client(fresh(), 5, **{**keep(2), "will": will("will/soon", will_delay=1)}).close()
+        began = time.monotonic()
+        assert watcher.receive().topic == "will/soon"
+        went(1, began)
+        wait_until(lambda: broker.metric("sluice_sessions") == 71, what="the short session gone")
+        went(2, began)
+    broker.stop()
+    clock.set(-90000)
+    broker.start()  # set back further: what was away is still there, and new sessions work
+    with broker.raw(5) as client:
+        assert client.connect("away0", **keep(1800)).session_present
+    with broker.raw(5) as client:
+        assert not client.connect("away1", clean=True, props={"session_expiry": 1800}).session_present
+        client.subscribe("t", 1)
+        client.send(mqtt_raw.disconnect(5))
+        client.closed()
+    with broker.client("p") as publisher:
+        publisher.publish("t", b"stored", 1)
+    with broker.raw(5) as client:
+        assert client.connect("away1", **keep(1800)).session_present
+        assert client.receive().payload == b"stored"
+    watcher.close()
+    for client in clients:
+        client.close()
+
+
 # ---- many, long, odd ---------------------------------------------------------------------------------------------
 
 
@@ -445,6 +511,40 @@ def test_c46_an_inbox_keeps_the_newest_up_to_its_limit(make_broker, limit):
     wait_until(lambda: broker.metric("sluice_inbox_evicted_rows_total") == total - limit, 60, "evicted exactly")
     broker.kill()
     broker.start()
+    with broker.raw(5) as client:
+        assert client.connect("absent", **keep(600)).session_present
+        got = drain(client, limit, 60)
+        assert [int(pkt.payload) for pkt in got] == list(range(total - limit, total))
+        assert client.quiet()
+
+
+@pytest.mark.slow
+def test_c46_a_million_messages_for_one_absent_client_stay_bounded(make_broker):
+    """SLUICE_FAST_BIN_DIR (a build without sanitizers) makes it a million; else a tenth of that."""
+    fast = os.environ.get("SLUICE_FAST_BIN_DIR")
+    total, limit, batch = 1000000 if fast else 100000, 10000, 500
+    broker = make_broker()
+    if fast:
+        broker.command[0] = str(pathlib.Path(fast) / "sluice-broker")
+    broker.start()
+    with broker.raw(5) as client:
+        client.connect("absent", **keep(600))
+        client.subscribe("t", 1)
+    with broker.client("p") as publisher:
+        for first in range(0, total, batch):
+            publisher.send(*[mqtt_raw.publish("t", str(first + n), 1, n + 1) for n in range(batch)])
+            left = 4 * batch  # acknowledgements, in order
+            while left > 0:
+                publisher.sock.settimeout(30)
+                left -= len(publisher.sock.recv(left))
+    wait_until(lambda: broker.metric("sluice_inbox_evicted_rows_total") == total - limit, 60, "evicted exactly")
+    bounded = 500 * 1024
+    assert sanitized(broker) or rss_kb(broker) < bounded, rss_kb(broker)
+    broker.kill()
+    began = time.monotonic()
+    broker.start()
+    assert time.monotonic() - began < 20
+    assert sanitized(broker) or rss_kb(broker) < bounded / 2, rss_kb(broker)
     with broker.raw(5) as client:
         assert client.connect("absent", **keep(600)).session_present
         got = drain(client, limit, 60)

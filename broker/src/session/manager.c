@@ -53,8 +53,7 @@ struct sl_manager {
     sl_log_consumer *responses;
     waiting *wait_first, *wait_last;
     uint64_t generation; /* given out last */
-    sl_wall_ms started_at;
-    uint32_t sessions; /* that exist */
+    uint32_t sessions;   /* that exist */
     sl_wills wills;
     sl_timer will_timer;
     sl_timer scan;
@@ -99,7 +98,7 @@ sl_err sl_manager_request(sl_io *io, const sl_session_request *rq, sl_session_op
     if (err == SL_OK) {
         sl_wall_ms now = sl_clock_wall(core->clock);
         uint8_t id[16], time[8];
-        put_u64(id, rq->loop);
+        put_u64(id, (uint64_t)core->run_id << 32 | rq->loop);
         put_u64(id + 8, rq->session_id);
         put_u64(time, (uint64_t)now);
         const sl_log_header headers[] = {
@@ -548,11 +547,12 @@ static void handle_request(sl_manager *mg, const sl_log_record *rec)
         return;
     }
     rq.client_id = rec->key;
-    rq.loop = (unsigned)get_u64(id.ptr);
+    rq.loop = (unsigned)(get_u64(id.ptr) & UINT32_MAX);
+    uint32_t run_id = (uint32_t)(get_u64(id.ptr) >> 32);
     sl_wall_ms sent = (sl_wall_ms)get_u64(time.ptr);
     bool own = sl_log_header_find(rec->headers, SL_LOG_H_NODE, &node) &&
                sl_slice_equal(node, sl_slice_str(mg->core->service_id));
-    if ((own && sent < mg->started_at) ||
+    if ((own && run_id != mg->core->run_id) ||
         sl_clock_wall(mg->core->clock) - sent > REQUEST_MAX_AGE_MS) {
         // Of connections that are gone; the repair at start has done what they ask.
         count(mg, SL_BS_STALE_REQUESTS, 1);
@@ -752,7 +752,6 @@ sl_err sl_manager_new(sl_core *core, sl_manager **out)
     mg->core = core;
     mg->poll_mail.fn = on_poll;
     mg->drain_mail.fn = on_drain;
-    mg->started_at = sl_clock_wall(core->clock);
     sl_wills_init(&mg->wills);
     mg->wills.publish = publish_will;
     mg->wills.arg = mg;
@@ -799,6 +798,8 @@ static void take_over_session(void *arg, sl_client *cl)
     if (!cl->session.exists)
         return;
     mg->sessions++;
+    if (cl->session.generation > mg->generation)
+        mg->generation = cl->session.generation; // the wall clock may have been set back
     sl_wills_resume(&mg->wills, cl, sl_clock_mono(mg->core->clock), sl_clock_wall(mg->core->clock));
 }
 
