@@ -72,9 +72,10 @@ def cpu_seconds(process):
 
 
 def sanitized(process):
-    """True for a build with AddressSanitizer, whose memory says nothing."""
+    """True for a build with AddressSanitizer or ThreadSanitizer, whose memory says nothing."""
     with open(process.command[0], "rb") as program:
-        return b"__asan_init" in program.read()
+        text = program.read()
+    return b"__asan_init" in text or b"__tsan_init" in text
 
 
 def publish_many(client, topic, payloads, qos=1, window=200):
