@@ -204,7 +204,7 @@ static void test_settings_that_cannot_be_are_named(void **state)
         assert_null(ro);
         sl_free(why);
     }
-    const char *const others[][4] = {{"redis.ssl.enabled", "true", "REDIS_SSL_ENABLED"},
+    const char *const others[][4] = {{"redis.ssl.cert-file", "/no/ca.pem", "REDIS_SSL_ENABLED"},
                                      {"cache.cache-prefix", "a}", "CACHE_PREFIX"},
                                      {"redis.username", "u", "REDIS_USERNAME"},
                                      {"redis.standalone.host", "", "redis.standalone.host"},
