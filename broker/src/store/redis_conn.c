@@ -95,7 +95,8 @@ static void watch(sl_redis_conn *cn)
 {
     sl_mono_ms now = sl_loop_now(cn->opt.lp);
     if (cn->is_opening) {
-        cn->why_text = sl_strdup("the TLS handshake took too long");
+        cn->why_text =
+            sl_strdup("the TLS handshake took too long: does the server speak TLS on this port?");
         go_down(cn, SL_ETIMEDOUT);
         return;
     }
