@@ -19,8 +19,12 @@ def open_one(broker, rng):
     version = rng.choice((4, 5))
     client = broker.raw(version)
     rest = {"props": {"session_expiry": rng.choice((0, 1, 60)), "receive_maximum": rng.choice((1, 5, 1000))}}
-    client.send(mqtt_raw.connect(f"churn{rng.randrange(NAMES)}", version, clean=rng.random() < 0.3,
-                                 **(rest if version == 5 else {})))
+    if rng.random() < 0.5:
+        will = ("a/b", b"will", rng.randrange(3), False)
+        rest["will"] = (*will, {"will_delay": rng.choice((0, 1))})
+    if version == 4:
+        rest = {"will": rest["will"][:4]} if "will" in rest else {}
+    client.send(mqtt_raw.connect(f"churn{rng.randrange(NAMES)}", version, clean=rng.random() < 0.3, **rest))
     assert client.expect(mqtt_raw.CONNACK).reason == 0
     return client
 

@@ -33,7 +33,8 @@ enum {
     SL_DELIVER_RETAIN = 1, /* retain flag to be set */
     SL_DELIVER_INBOX = 2,  /* packet_id comes from the inbox */
     SL_DELIVER_DUP = 4,
-    SL_DELIVER_PUBREL = 8 /* a PUBREL for packet_id, no message */
+    SL_DELIVER_PUBREL = 8, /* a PUBREL for packet_id, no message */
+    SL_DELIVER_ASK = 16    /* nothing to send: SL_DEVICE_RESUME when there is room for more */
 };
 
 typedef struct sl_delivery {

@@ -182,8 +182,8 @@ void sl_device_hand_out(sl_device_loop *dl, device *dv, const sl_inbox_entry *en
 /* Reads on when something is to be read and there is room in the window. */
 void sl_device_pump(sl_device_loop *dl, device *dv)
 {
-    if (!dv->attached || dv->up_to_date || dv->reading || !sl_device_window_open(dv) ||
-        dl->stopping)
+    if (!dv->attached || dv->up_to_date || dv->reading || dv->waiting ||
+        !sl_device_window_open(dv) || dl->stopping)
         return;
     uint32_t max = dv->receive_max < WINDOW_ROWS ? dv->receive_max : WINDOW_ROWS;
     uint32_t rows = max - dv->open < READ_ROWS ? max - dv->open : READ_ROWS;
@@ -230,8 +230,16 @@ static void on_read(sl_device_loop *dl, op_ref *ref, const sl_inbox_done *done)
         sl_device_hand_out(dl, dv, en, done->body);
     }
     dv->up_to_date = all && !done->more && !dv->stored_meanwhile;
-    if (!dv->up_to_date && all)
+    if (done->more && done->entry_count > 0) {
+        // One read at a time is on its way to a socket: what is behind it stays in the inbox.
+        sl_delivery ask = {.slot = dv->route.slot,
+                           .gen = dv->route.gen,
+                           .flags = SL_DELIVER_INBOX | SL_DELIVER_ASK};
+        sl_delivery_add(mail_to(dl, dv->route.loop), &ask, NULL, 0);
+        dv->waiting = true;
+    } else if (!dv->up_to_date && all) {
         sl_device_pump(dl, dv);
+    }
     post_all(dl);
 }
 
@@ -387,6 +395,7 @@ static void on_attach(sl_mail *mail)
     dv->index = am->cl->index;
     dv->attached = true;
     dv->up_to_date = false;
+    dv->waiting = false;
     dv->dup_old = am->at.dup_old;
     dv->session_id = am->at.session_id;
     dv->generation = am->at.generation;
@@ -561,6 +570,7 @@ static void on_ack_run(sl_device_loop *dl, const ack_item *first, const uint16_t
     if (dv == NULL || dv->session_id != first->session_id)
         return; // of an older connection: the rows are sent again
     if (first->kind == SL_DEVICE_RESUME) {
+        dv->waiting = false;
         sl_device_pump(dl, dv);
         return;
     }

@@ -21,6 +21,7 @@ typedef struct device {
     bool up_to_date; /* every row of the box was handed out */
     bool reading;
     bool dup_old;
+    bool waiting;          /* for the connection to ask for more */
     bool stored_meanwhile; /* rows came while a read was under way */
     uint32_t index;        /* of the client, while attached */
     uint64_t session_id;

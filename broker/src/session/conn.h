@@ -87,6 +87,7 @@ typedef struct sl_conn {
     bool stream_closed;
     bool read_stopped;
     bool write_blocked;
+    bool inbox_asked;  /* the device loop waits for room before it reads on */
     bool inbox_paused; /* the device loop was told to wait (sl_client.slow) */
     bool clean_start;
     bool persistent;

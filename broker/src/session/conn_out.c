@@ -148,10 +148,10 @@ static void pause_inbox(sl_conn *cn)
 
 static void resume_inbox(sl_conn *cn)
 {
-    if (!cn->inbox_paused || cn->state != SL_CONN_CONNECTED ||
+    if (!(cn->inbox_paused || cn->inbox_asked) || cn->state != SL_CONN_CONNECTED ||
         cn->out_bytes > cn->io->core->limits.out_high_bytes / 2)
         return;
-    cn->inbox_paused = false;
+    cn->inbox_paused = cn->inbox_asked = false;
     atomic_store(&cn->cl->slow, false);
     sl_device_acked(cn->io, cn->cl->index, cn->session_id, 0, SL_DEVICE_RESUME);
 }
@@ -456,6 +456,11 @@ void sl_conn_deliver(sl_conn *cn, const sl_delivery_mail *dm, const sl_delivery 
     }
     if ((item->flags & SL_DELIVER_PUBREL) != 0) {
         send_pubrel(cn, item->packet_id);
+        return;
+    }
+    if ((item->flags & SL_DELIVER_ASK) != 0) {
+        cn->inbox_asked = true;
+        resume_inbox(cn);
         return;
     }
     const sl_out_msg *msg = &dm->msgs[item->msg];

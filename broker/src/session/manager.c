@@ -4,65 +4,19 @@
  * topic; rows go to the log in the same order through one producer, so the log never shows another
  * order. An answer leaves when everything it promises is stored.
  */
-#include "session/manager.h"
+#include "session/manager_int.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/logger.h"
-#include "dispatch/device.h"
-#include "session/client_actor.h"
 #include "session/records.h"
-#include "session/will.h"
 #include "stats/broker_stats.h"
 
 #define REQUEST_MAX_AGE_MS 100000 /* older requests have nobody who waits */
-#define WILL_RETRY_MS      1000   /* while the log has no room */
-#define RECORD_MAX_BYTES   (64u << 20)
 #define POLL_BATCHES       16
 
-/* A record that waits for room in the append queue. */
-typedef struct waiting {
-    struct waiting *next;
-    enum { APPEND, QOS2_CLEAR, WILL } what;
-    sl_log_topic *topic;
-    uint32_t flags;
-    uint64_t token;
-    size_t key_len, value_len;
-    size_t publisher_len; /* of a will */
-    uint8_t bytes[];      /* key, value, publisher */
-} waiting;
-
-/* A CONNECT that is being answered; freed when nothing is missing any more. */
-typedef struct connecting {
-    sl_manager *mg;
-    sl_client *cl; /* referenced */
-    unsigned loop;
-    uint32_t missing; /* stores under way */
-    sl_err err;       /* the first failure */
-    sl_session_answer answer;
-} connecting;
-
-struct sl_manager {
-    sl_core *core;
-    sl_loop *lp;
-    unsigned shard;
-    sl_log_producer *producer;
-    sl_log_consumer *requests;
-    sl_log_consumer *responses;
-    waiting *wait_first, *wait_last;
-    uint64_t generation; /* given out last */
-    uint32_t sessions;   /* that exist */
-    sl_wills wills;
-    sl_timer will_timer;
-    sl_timer scan;
-    sl_mail poll_mail, drain_mail;
-    _Atomic bool poll_posted;
-    bool started;
-};
-
-static void count(sl_manager *mg, unsigned stat, int64_t delta)
+void sl_manager_count(sl_manager *mg, unsigned stat, int64_t delta)
 {
     sl_stats_add(mg->core->stats, mg->shard, stat, delta);
 }
@@ -93,7 +47,7 @@ sl_err sl_manager_request(sl_io *io, const sl_session_request *rq, sl_session_op
 {
     sl_core *core = io->core;
     sl_buf value;
-    sl_buf_init(&value, RECORD_MAX_BYTES);
+    sl_buf_init(&value, SL_MANAGER_RECORD_MAX);
     sl_err err = sl_record_put_request(&value, rq, core->service_id);
     if (err == SL_OK) {
         sl_wall_ms now = sl_clock_wall(core->clock);
@@ -122,7 +76,7 @@ sl_err sl_manager_store_subs(sl_io *io, sl_client *cl, sl_session_op *op)
 {
     sl_core *core = io->core;
     sl_buf value;
-    sl_buf_init(&value, RECORD_MAX_BYTES);
+    sl_buf_init(&value, SL_MANAGER_RECORD_MAX);
     sl_err err = SL_OK;
     if (cl->sub_count > 0) // an empty value removes the key
         err = sl_record_put_subs(&value, cl, core->stamps);
@@ -160,8 +114,6 @@ static sl_err try_append(sl_manager *mg, const waiting *wt)
     return sl_log_append(mg->producer, wt->topic, SL_LOG_BY_KEY, &rec, wt->token);
 }
 
-static void store_finished(connecting *cg, sl_err err);
-
 static void flush_waiting(sl_manager *mg)
 {
     while (mg->wait_first != NULL) {
@@ -173,9 +125,9 @@ static void flush_waiting(sl_manager *mg)
         if (mg->wait_first == NULL)
             mg->wait_last = NULL;
         if (err != SL_OK && wt->what == WILL)
-            count(mg, SL_BS_DROP_NOT_STORED, 1);
+            sl_manager_count(mg, SL_BS_DROP_NOT_STORED, 1);
         if (err != SL_OK && (wt->flags & SL_LOG_NO_ACK) == 0)
-            store_finished((connecting *)(uintptr_t)wt->token, err);
+            sl_session_store_finished((connecting *)(uintptr_t)wt->token, err);
         else if (err != SL_OK)
             sl_error(SL_C_SESSION, "SESSION-NOT-STORED",
                      SL_B("client", sl_slice_of(wt->bytes, wt->key_len)), SL_E(err));
@@ -194,8 +146,8 @@ static void append_waiting(sl_manager *mg, waiting *wt)
 }
 
 /* cg NULL: nobody waits for it. */
-static void append(sl_manager *mg, int what, sl_log_topic *topic, sl_slice key, sl_slice value,
-                   uint32_t flags, connecting *cg)
+void sl_manager_append(sl_manager *mg, int what, sl_log_topic *topic, sl_slice key, sl_slice value,
+                       uint32_t flags, connecting *cg)
 {
     waiting *wt = sl_calloc(1, sizeof(*wt) + key.len + value.len);
     wt->what = what;
@@ -213,7 +165,7 @@ static void append(sl_manager *mg, int what, sl_log_topic *topic, sl_slice key, 
 }
 
 /* A will is published as its client would have: behind all that the client sent before. */
-static void publish_will(void *arg, sl_client *cl, const sl_will *wl)
+void sl_manager_publish_will(void *arg, sl_client *cl, const sl_will *wl)
 {
     sl_manager *mg = arg;
     sl_slice topic = sl_will_topic(wl), id = sl_client_id(cl);
@@ -230,25 +182,13 @@ static void publish_will(void *arg, sl_client *cl, const sl_will *wl)
     append_waiting(mg, wt);
 }
 
-static void store_session(sl_manager *mg, sl_client *cl, const char *peer, connecting *cg)
-{
-    const sl_session *ss = &cl->session;
-    sl_buf value;
-    sl_buf_init(&value, RECORD_MAX_BYTES);
-    sl_err err = sl_record_put_session(&value, ss, mg->core->service_id, peer);
-    SL_ASSERT(err == SL_OK);
-    append(mg, APPEND, mg->core->t_session, sl_client_id(cl), sl_buf_peek(&value),
-           ss->persistent || ss->will != NULL ? SL_LOG_DURABLE : SL_LOG_VOLATILE, cg);
-    sl_buf_fini(&value);
-}
+/* ---- answers and requests
+ * ------------------------------------------------------------------------------------------ */
 
-/* ---- CONNECT
- * ----------------------------------------------------------------------------------------- */
-
-static void send_answer(sl_manager *mg, connecting *cg)
+void sl_manager_send_answer(sl_manager *mg, connecting *cg)
 {
     sl_buf value;
-    sl_buf_init(&value, RECORD_MAX_BYTES);
+    sl_buf_init(&value, SL_MANAGER_RECORD_MAX);
     sl_err err = sl_record_put_answer(&value, &cg->answer);
     SL_ASSERT(err == SL_OK);
     uint8_t id[16];
@@ -269,270 +209,6 @@ static void send_answer(sl_manager *mg, connecting *cg)
         sl_warn(SL_C_SESSION, "ANSWER-NOT-SENT", SL_B("client", sl_client_id(cg->cl)), SL_E(err));
 }
 
-static void remove_session(sl_manager *mg, sl_client *cl, bool durable);
-
-/* What was promised to nobody: the session is as if its connection had just ended. */
-static void connect_failed(connecting *cg)
-{
-    sl_manager *mg = cg->mg;
-    sl_session *ss = &cg->cl->session;
-    cg->answer.success = false;
-    cg->answer.rc = cg->err == SL_ENOSPC ? SL_RC_QUOTA_EXCEEDED : SL_RC_SERVER_UNAVAILABLE;
-    count(mg, SL_BS_SESSIONS_UNAVAILABLE, 1);
-    if (!ss->exists || ss->session_id != cg->answer.session_id)
-        return; // a later request has the session
-    sl_wills_discard(&mg->wills, cg->cl);
-    ss->connected = false;
-    ss->disconnected_at = sl_clock_wall(mg->core->clock);
-    ss->idle_since = sl_clock_mono(mg->core->clock);
-    if (!ss->persistent)
-        remove_session(mg, cg->cl, true);
-}
-
-static void store_finished(connecting *cg, sl_err err)
-{
-    if (err != SL_OK && cg->err == SL_OK)
-        cg->err = err;
-    if (--cg->missing > 0)
-        return;
-    if (cg->err != SL_OK)
-        connect_failed(cg);
-    send_answer(cg->mg, cg);
-    sl_free(cg->answer.open_qos2);
-    sl_client_unref(&cg->cl);
-    sl_free(cg);
-}
-
-static void inbox_cleared(void *arg)
-{
-    store_finished(arg, SL_OK);
-}
-
-static void add_open_id(void *arg, uint16_t packet_id)
-{
-    sl_session_answer *answer = arg;
-    answer->open_qos2 =
-        sl_realloc(answer->open_qos2, (answer->open_qos2_count + 1) * sizeof(*answer->open_qos2));
-    uint32_t at = answer->open_qos2_count++;
-    for (; at > 0 && answer->open_qos2[at - 1] > packet_id; at--)
-        answer->open_qos2[at] = answer->open_qos2[at - 1];
-    answer->open_qos2[at] = packet_id;
-}
-
-/* What a persistent session left is removed; what it was remains unknown to the new one. */
-static void clear_state(sl_manager *mg, sl_client *cl, uint64_t generation, connecting *cg)
-{
-    append(mg, APPEND, mg->core->t_subs, sl_client_id(cl), sl_slice_of(NULL, 0), SL_LOG_DURABLE,
-           cg);
-    append(mg, QOS2_CLEAR, NULL, sl_client_id(cl), sl_slice_of(NULL, 0), SL_LOG_DURABLE, cg);
-    if (cg != NULL)
-        cg->missing++;
-    sl_device_clear(mg->core, cl, generation, cg != NULL ? mg->lp : NULL,
-                    cg != NULL ? inbox_cleared : NULL, cg);
-}
-
-static bool is_expired(const sl_manager *mg, const sl_session *ss)
-{
-    // Measured by the clock that does not jump; the row's wall time only bridges a restart.
-    sl_dur_ms idle = sl_clock_mono(mg->core->clock) - ss->idle_since;
-    sl_dur_ms default_ms = sl_conf_int(mg->core->conf, "mqtt.client-session-expiry.ttl") * 1000;
-    if (!ss->exists || ss->connected || !ss->persistent)
-        return false;
-    if (ss->has_expiry)
-        return ss->expiry_s != UINT32_MAX && idle >= (sl_dur_ms)ss->expiry_s * 1000;
-    return default_ms != 0 && idle >= default_ms;
-}
-
-/* What is left of the last connection when a new one asks: its session is taken up, or it ends. */
-static bool take_up(sl_manager *mg, sl_client *cl, const sl_session_request *rq)
-{
-    sl_session *ss = &cl->session;
-    // A connection whose end was never told has lost its session if that was to end with it.
-    bool ended = ss->connected && ss->has_expiry && ss->expiry_s == 0;
-    bool present =
-        ss->exists && ss->persistent && !rq->clean_start && !ended && !is_expired(mg, ss);
-    bool in_time =
-        ss->will != NULL && (ss->will->state == SL_WILL_DELAYED || ss->will->delay_s > 0);
-    if (present && in_time)
-        sl_wills_discard(&mg->wills, cl); // [MQTT-3.1.3-9]
-    else
-        sl_wills_session_ended(&mg->wills, cl);
-    return present;
-}
-
-/* The answer to a CONNECT for which there is no session. */
-static void refuse_connect(sl_manager *mg, sl_client *cl, const sl_session_request *rq)
-{
-    connecting *cg = sl_calloc(1, sizeof(*cg));
-    cg->mg = mg;
-    cg->cl = cl;
-    sl_client_ref(cl);
-    cg->loop = rq->loop;
-    cg->missing = 1;
-    cg->answer = (sl_session_answer){.rc = SL_RC_QUOTA_EXCEEDED, .session_id = rq->session_id};
-    count(mg, SL_BS_SESSIONS_LIMITED, 1);
-    store_finished(cg, SL_OK);
-}
-
-static void on_connect(sl_manager *mg, sl_client *cl, sl_session_request *rq)
-{
-    sl_session *ss = &cl->session;
-    uint32_t max = mg->core->limits.sessions_max;
-    if (!ss->exists && max > 0 && mg->sessions >= max) {
-        refuse_connect(mg, cl, rq);
-        return;
-    }
-    bool had_state = ss->exists && ss->persistent;
-    bool present = take_up(mg, cl, rq);
-    // A session that goes on is served from its inbox even when it is to end with this connection
-    // (MQTT 5 without an expiry interval): what is stored for it is owed.
-    bool persistent = rq->persistent || present;
-    connecting *cg = sl_calloc(1, sizeof(*cg));
-    cg->mg = mg;
-    cg->cl = cl;
-    sl_client_ref(cl);
-    cg->loop = rq->loop;
-    cg->missing = 1; // this function
-    if (!ss->exists) {
-        sl_client_ref(cl); // the session's own
-        mg->sessions++;
-        count(mg, SL_BS_SESSIONS, 1);
-    }
-    uint64_t generation = ss->generation;
-    if (!present) {
-        uint64_t us = (uint64_t)sl_clock_wall_ns(mg->core->clock) / 1000;
-        mg->generation = us > mg->generation ? us : mg->generation + 1;
-        generation = mg->generation;
-    }
-    cg->answer = (sl_session_answer){.success = true,
-                                     .session_present = present,
-                                     .persistent = persistent,
-                                     .dup_old = present && ss->was_connected_at_start,
-                                     .session_id = rq->session_id,
-                                     .generation = generation};
-    *ss = (sl_session){.exists = true,
-                       .connected = true,
-                       .persistent = persistent,
-                       .has_expiry = rq->has_expiry,
-                       .clean_start = rq->clean_start,
-                       .mqtt_version = rq->mqtt_version,
-                       .keep_alive_s = rq->keep_alive_s,
-                       .expiry_s = rq->expiry_s,
-                       .session_id = rq->session_id,
-                       .generation = generation,
-                       .connected_at = sl_clock_wall(mg->core->clock)};
-    sl_wills_hold(&mg->wills, cl, &rq->will);
-    if (had_state && !present)
-        clear_state(mg, cl, generation, cg);
-    // What is to outlive a crash is stored before the CONNACK.
-    store_session(mg, cl, rq->peer, ss->persistent || ss->will != NULL ? cg : NULL);
-    if (present) {
-        sl_err err = sl_log_qos2_load(mg->core->log, sl_client_id(cl), add_open_id, &cg->answer);
-        if (err != SL_OK && cg->err == SL_OK)
-            cg->err = err;
-    }
-    store_finished(cg, SL_OK);
-}
-
-/* ---- DISCONNECT and CLEAR
- * ------------------------------------------------------------------------------ */
-
-/* durable: its row was. */
-static void remove_session(sl_manager *mg, sl_client *cl, bool durable)
-{
-    bool had_state = cl->session.persistent;
-    sl_wills_session_ended(&mg->wills, cl);
-    cl->session = (sl_session){0};
-    append(mg, APPEND, mg->core->t_session, sl_client_id(cl), sl_slice_of(NULL, 0),
-           had_state || durable ? SL_LOG_DURABLE : SL_LOG_VOLATILE, NULL);
-    if (had_state)
-        clear_state(mg, cl, 0, NULL);
-    else
-        append(mg, APPEND, mg->core->t_subs, sl_client_id(cl), sl_slice_of(NULL, 0),
-               SL_LOG_VOLATILE, NULL);
-    mg->sessions--;
-    count(mg, SL_BS_SESSIONS, -1);
-    sl_client *session_ref = cl;
-    sl_client_unref(&session_ref);
-}
-
-static void tick_wills(sl_manager *mg);
-
-/* The connection of the session is over. reason: an MQTT 5 code; SUCCESS is a client's own
- * DISCONNECT. */
-static void connection_ended(sl_manager *mg, sl_client *cl, bool persistent, uint8_t reason)
-{
-    sl_session *ss = &cl->session;
-    sl_wall_ms wall = sl_clock_wall(mg->core->clock);
-    sl_mono_ms now = sl_clock_mono(mg->core->clock);
-    bool had_will = ss->will != NULL;
-    if (reason == SL_RC_SUCCESS)
-        sl_wills_discard(&mg->wills, cl); // [MQTT-3.14.4-3]
-    else if (had_will)
-        sl_wills_lost(&mg->wills, cl,
-                      sl_will_wait(ss->will, persistent, ss->has_expiry, ss->expiry_s), now, wall);
-    if (!persistent) {
-        remove_session(mg, cl, had_will);
-        return;
-    }
-    ss->connected = false;
-    ss->disconnected_at = wall;
-    ss->idle_since = now;
-    store_session(mg, cl, "", NULL);
-    if (ss->will != NULL)
-        tick_wills(mg);
-}
-
-static void on_disconnect(sl_manager *mg, sl_client *cl, const sl_session_request *rq)
-{
-    sl_session *ss = &cl->session;
-    if (!ss->exists || !ss->connected || ss->session_id != rq->session_id)
-        return; // a newer connection has the session
-    ss->expiry_s = rq->expiry_s;
-    ss->has_expiry = rq->has_expiry;
-    connection_ended(mg, cl, rq->persistent, rq->reason);
-}
-
-/* The client's actor says that there is no connection and none under way. */
-static void on_clear(sl_manager *mg, sl_client *cl, const sl_session_request *rq)
-{
-    sl_session *ss = &cl->session;
-    if (is_expired(mg, ss)) {
-        count(mg, SL_BS_SESSIONS_EXPIRED, 1);
-        remove_session(mg, cl, true);
-    } else if (ss->exists && ss->connected && ss->session_id == rq->session_id) {
-        sl_warn(SL_C_SESSION, "SESSION-REPAIRED", SL_B("client", sl_client_id(cl)));
-        count(mg, SL_BS_SESSIONS_REPAIRED, 1);
-        connection_ended(mg, cl, ss->persistent && (!ss->has_expiry || ss->expiry_s > 0),
-                         SL_RC_UNSPECIFIED_ERROR);
-    }
-}
-
-/* ---- wills
- * ------------------------------------------------------------------------------------------------
- */
-
-/* The row does not hold it any more. */
-static void will_published(void *arg, sl_client *cl)
-{
-    store_session(arg, cl, "", NULL);
-}
-
-static void tick_wills(sl_manager *mg)
-{
-    sl_mono_ms now = sl_clock_mono(mg->core->clock);
-    sl_mono_ms next = now + WILL_RETRY_MS;
-    if (mg->wait_first == NULL)
-        next = sl_wills_tick(&mg->wills, now, will_published);
-    if (next != 0)
-        sl_timer_start(&mg->will_timer, next - now, 0);
-}
-
-static void on_will_timer(void *arg)
-{
-    tick_wills(arg);
-}
-
 static void handle_request(sl_manager *mg, const sl_log_record *rec)
 {
     char peer[64];
@@ -541,7 +217,7 @@ static void handle_request(sl_manager *mg, const sl_log_record *rec)
     if (sl_record_get_request(rec->value, &rq, peer, sizeof(peer)) != SL_OK ||
         !sl_log_header_find(rec->headers, SL_LOG_H_REQUEST_ID, &id) || id.len != 16 ||
         !sl_log_header_find(rec->headers, SL_LOG_H_REQUEST_TIME, &time) || time.len != 8) {
-        count(mg, SL_BS_DAMAGED_RECORDS, 1);
+        sl_manager_count(mg, SL_BS_DAMAGED_RECORDS, 1);
         sl_warn(SL_C_SESSION, "SESSION-EVENT-DAMAGED", SL_B("client", rec->key),
                 SL_U("offset", rec->offset));
         return;
@@ -555,7 +231,7 @@ static void handle_request(sl_manager *mg, const sl_log_record *rec)
     if ((own && run_id != mg->core->run_id) ||
         sl_clock_wall(mg->core->clock) - sent > REQUEST_MAX_AGE_MS) {
         // Of connections that are gone; the repair at start has done what they ask.
-        count(mg, SL_BS_STALE_REQUESTS, 1);
+        sl_manager_count(mg, SL_BS_STALE_REQUESTS, 1);
         sl_will_free(&rq.will);
         return;
     }
@@ -566,13 +242,13 @@ static void handle_request(sl_manager *mg, const sl_log_record *rec)
     }
     switch (rq.kind) {
     case SL_SESSION_CONNECT:
-        on_connect(mg, cl, &rq);
+        sl_session_on_connect(mg, cl, &rq);
         break;
     case SL_SESSION_DISCONNECT:
-        on_disconnect(mg, cl, &rq);
+        sl_session_on_disconnect(mg, cl, &rq);
         break;
     case SL_SESSION_CLEAR:
-        on_clear(mg, cl, &rq);
+        sl_session_on_clear(mg, cl, &rq);
         break;
     }
     sl_will_free(&rq.will); // of a CONNECT that was refused
@@ -603,7 +279,7 @@ static void handle_response(sl_manager *mg, const sl_log_record *rec)
     sl_session_answer answer;
     if (!sl_log_header_find(rec->headers, SL_LOG_H_REQUEST_ID, &id) || id.len != 16 ||
         sl_record_get_answer(rec->value, &answer) != SL_OK) {
-        count(mg, SL_BS_DAMAGED_RECORDS, 1);
+        sl_manager_count(mg, SL_BS_DAMAGED_RECORDS, 1);
         return;
     }
     uint64_t loop = get_u64(id.ptr);
@@ -675,7 +351,7 @@ static void on_done(void *arg, const sl_log_done *dones, size_t n)
     for (size_t i = 0; i < n; i++) {
         // qos2_clear knows no NO_ACK: nobody waits for token 0
         if (dones[i].token != 0)
-            store_finished((connecting *)(uintptr_t)dones[i].token, dones[i].err);
+            sl_session_store_finished((connecting *)(uintptr_t)dones[i].token, dones[i].err);
     }
 }
 
@@ -699,49 +375,6 @@ static void on_drain(sl_mail *mail)
         (void)sl_log_producer_drain(mg->producer);
 }
 
-/* ---- expiry
- * --------------------------------------------------------------------------------------------- */
-
-typedef struct clear_mail {
-    sl_mail mail;
-    sl_io *io;
-    sl_client *cl; /* referenced */
-    uint64_t session_id;
-} clear_mail;
-
-static void deliver_clear(sl_mail *mail)
-{
-    clear_mail *cm = SL_CONTAINER(mail, clear_mail, mail);
-    sl_client_actor_clear(cm->io, cm->cl, cm->session_id);
-    sl_client_unref(&cm->cl);
-    sl_free(cm);
-}
-
-static void look_at(void *arg, sl_client *cl)
-{
-    sl_manager *mg = arg;
-    sl_session *ss = &cl->session;
-    // Found connected without a connection twice in a row: the actor knows whether one is coming.
-    bool lost = ss->exists && ss->connected && !sl_client_route(cl).connected;
-    bool was_lost = ss->looked_lost;
-    ss->looked_lost = lost;
-    if (!is_expired(mg, ss) && !(lost && was_lost))
-        return;
-    clear_mail *cm = sl_calloc(1, sizeof(*cm));
-    cm->mail.fn = deliver_clear;
-    cm->io = mg->core->ios[cl->index % mg->core->io_count];
-    cm->cl = cl;
-    cm->session_id = lost ? ss->session_id : 0;
-    sl_client_ref(cl);
-    sl_loop_post(cm->io->lp, &cm->mail);
-}
-
-static void on_scan(void *arg)
-{
-    sl_manager *mg = arg;
-    sl_registry_each(mg->core->registry, look_at, mg);
-}
-
 /* ---- life
  * ------------------------------------------------------------------------------------------------
  */
@@ -753,7 +386,7 @@ sl_err sl_manager_new(sl_core *core, sl_manager **out)
     mg->poll_mail.fn = on_poll;
     mg->drain_mail.fn = on_drain;
     sl_wills_init(&mg->wills);
-    mg->wills.publish = publish_will;
+    mg->wills.publish = sl_manager_publish_will;
     mg->wills.arg = mg;
     mg->wills.stats = core->stats;
     sl_err err = sl_loop_new("sessions", core->clock, &mg->lp);
@@ -791,18 +424,6 @@ typedef struct start_call {
     sl_err err;
 } start_call;
 
-/* What the loader found. */
-static void take_over_session(void *arg, sl_client *cl)
-{
-    sl_manager *mg = arg;
-    if (!cl->session.exists)
-        return;
-    mg->sessions++;
-    if (cl->session.generation > mg->generation)
-        mg->generation = cl->session.generation; // the wall clock may have been set back
-    sl_wills_resume(&mg->wills, cl, sl_clock_mono(mg->core->clock), sl_clock_wall(mg->core->clock));
-}
-
 /* The consumers are woken from here on, not before: a poll needs all of this. */
 static void start_on_loop(void *arg)
 {
@@ -812,11 +433,11 @@ static void start_on_loop(void *arg)
     mg->wills.shard = mg->shard;
     sl_dur_ms period =
         sl_conf_int(mg->core->conf, "mqtt.client-session-expiry.check-period") * 1000;
-    sl_timer_init(&mg->scan, mg->lp, on_scan, mg);
+    sl_timer_init(&mg->scan, mg->lp, sl_session_on_scan, mg);
     sl_timer_start(&mg->scan, 1, period); // what ended while we were not there ends at once
-    sl_timer_init(&mg->will_timer, mg->lp, on_will_timer, mg);
-    sl_registry_each(mg->core->registry, take_over_session, mg);
-    tick_wills(mg);
+    sl_timer_init(&mg->will_timer, mg->lp, sl_session_on_will_timer, mg);
+    sl_registry_each(mg->core->registry, sl_session_take_over, mg);
+    sl_session_tick_wills(mg);
     mg->started = true;
     sc->err = sl_log_consumer_assign(mg->responses, mg->core->t_response, 0, SL_LOG_COMMITTED);
     if (sc->err == SL_OK)
