@@ -205,6 +205,8 @@ def test_gateway_never_connects_unverified(kind, why, make_tls_mosquitto, make_g
     assert gateway.health().status == 503
     assert not gateway.events("MQTT-CONNECTED")
     assert "New client connected" not in broker.log()
+    if kind == "plain":
+        broker.wait_log("PACKET-REFUSED.*looks like TLS")
 
 
 def test_gateway_without_tls_at_a_tls_port_is_told_down(make_tls_mosquitto, make_gateway):

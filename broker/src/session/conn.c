@@ -385,7 +385,10 @@ static bool take_connect(sl_conn *cn, sl_rbuf *rb, uint32_t *off, uint32_t end)
     sl_slice bytes = sl_slice_of(rb->data + *off, end - *off);
     if (bytes.len > 0 && bytes.ptr[0] != SL_MQTT_CONNECT << 4) {
         sl_io_count(cn->io, SL_BS_MALFORMED, 1);
-        log_fault(cn, SL_RC_PROTOCOL_ERROR, "the first packet is not CONNECT [MQTT-3.1.0-1]");
+        bool is_tls = bytes.ptr[0] == 0x16; // a TLS handshake
+        log_fault(cn, SL_RC_PROTOCOL_ERROR,
+                  is_tls ? "this looks like TLS, but the port is without TLS"
+                         : "the first packet is not CONNECT [MQTT-3.1.0-1]");
         sl_conn_end(cn, SL_RC_PROTOCOL_ERROR, false);
         return false;
     }
