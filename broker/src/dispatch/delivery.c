@@ -56,7 +56,7 @@ void sl_delivery_add(sl_delivery_mail *dm, const sl_delivery *item, const uint32
         dm->id_count += id_count;
     }
     dm->bytes += (uint32_t)sizeof(*item);
-    if ((item->flags & SL_DELIVER_PUBREL) == 0) {
+    if ((item->flags & (SL_DELIVER_PUBREL | SL_DELIVER_ASK)) == 0) {
         const sl_out_msg *msg = &dm->msgs[item->msg];
         dm->bytes += msg->topic_bytes + msg->payload_bytes + msg->props_bytes;
     }

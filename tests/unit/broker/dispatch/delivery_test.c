@@ -42,6 +42,21 @@ static void test_out_msg_finds_its_parts(void **state)
     sl_rbuf_unref(&rb);
 }
 
+static void test_letter_without_messages_is_possible(void **state)
+{
+    (void)state;
+    sl_io io = {0};
+    sl_delivery_mail *dm = sl_delivery_mail_new(&io);
+    for (int i = 0; i < 2; i++) {
+        sl_delivery item = {
+            .slot = 1, .flags = SL_DELIVER_INBOX | (i == 0 ? SL_DELIVER_PUBREL : SL_DELIVER_ASK)};
+        sl_delivery_add(dm, &item, NULL, 0);
+    }
+    assert_int_equal(dm->item_count, 2);
+    assert_int_equal(dm->bytes, 2 * sizeof(sl_delivery));
+    sl_delivery_mail_free(&dm);
+}
+
 static void test_letter_holds_each_body_once(void **state)
 {
     (void)state;
@@ -75,6 +90,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_out_msg_finds_its_parts),
+        cmocka_unit_test(test_letter_without_messages_is_possible),
         cmocka_unit_test(test_letter_holds_each_body_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
