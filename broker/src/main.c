@@ -37,6 +37,15 @@ static const char USAGE[] =
     "All settings, with their environment variables: docs/configuration-broker.md. The most used:\n"
     "  SLUICE_DATA_DIR, LISTENER_TCP_BIND_ADDRESS, LISTENER_TCP_BIND_PORT, HTTP_BIND_PORT\n";
 
+static const char CONFIG_HEAD[] =
+    "# Configuration of sluice-broker\n\n"
+    "Made by `sluice-broker --print-reference config`; do not edit. A setting is taken from its "
+    "environment variable, else from the file given by `--config`, else it has its default.\n\n";
+static const char METRICS_HEAD[] =
+    "# Metrics of sluice-broker\n\n"
+    "Made by `sluice-broker --print-reference metrics`; do not edit. `GET /metrics` on the admin "
+    "port gives all of them as Prometheus text.\n\n";
+
 typedef struct arguments {
     const char *config;
     const char *reference;
@@ -47,11 +56,15 @@ static int print_reference(const char *kind)
 {
     sl_buf out;
     sl_buf_init(&out, OUTPUT_MAX);
-    sl_err err;
+    sl_err err = SL_OK;
     if (strcmp(kind, "config") == 0) {
-        err = sl_conf_write_reference(SL_BROKER_CONF_ROWS, SL_BROKER_CONF_COUNT, &out);
+        err = sl_buf_append_str(&out, CONFIG_HEAD);
+        if (err == SL_OK)
+            err = sl_conf_write_reference(SL_BROKER_CONF_ROWS, SL_BROKER_CONF_COUNT, &out);
     } else if (strcmp(kind, "metrics") == 0) {
-        err = sl_stats_write_reference(SL_BROKER_STAT_ROWS, SL_BS_COUNT, &out);
+        err = sl_buf_append_str(&out, METRICS_HEAD);
+        if (err == SL_OK)
+            err = sl_stats_write_reference(SL_BROKER_STAT_ROWS, SL_BS_COUNT, &out);
     } else if (strcmp(kind, "template") == 0) {
         err = sl_conf_write_template(
             SL_BROKER_CONF_ROWS, SL_BROKER_CONF_COUNT,
