@@ -66,7 +66,8 @@ typedef struct sl_delivery_mail {
 sl_delivery_mail *sl_delivery_mail_new(struct sl_io *io);
 /** Adds a message; its body gets a reference. Returns its index. @thread the writer's */
 uint32_t sl_delivery_add_msg(sl_delivery_mail *dm, const sl_out_msg *msg);
-/** Adds a delivery of the message added last (or of none, for PUBREL and ASK). @thread the writer's */
+/** Adds a delivery of the message added last (or of none, for PUBREL and ASK). @thread the writer's
+ */
 void sl_delivery_add(sl_delivery_mail *dm, const sl_delivery *item, const uint32_t *ids,
                      uint32_t id_count);
 /** Sends it (an empty one is freed); sets *dm to NULL. @thread the writer's */
