@@ -7,41 +7,21 @@ import subprocess
 import tempfile
 
 from process import free_port
-from sluice import ROOT
+from service import SERVICES, Service
 
-SCRIPT = ROOT / "tests" / "support" / "services" / "postgres.sh"
+SCRIPT = SERVICES / "postgres.sh"
 
 
-class Postgres:
+class Postgres(Service):
+    script = "postgres.sh"
     password = "secret word"
+    environment = {"POSTGRES_PASSWORD": password}
 
     def __init__(self):
         # pytest's own folders are closed to the user that the server runs as
         self.parent = pathlib.Path(tempfile.mkdtemp(prefix="sluice-pg-"))
         self.parent.chmod(0o755)
-        self.folder, self.port = self.parent / "pg", free_port()
-
-    def _run(self, *arguments):
-        env = dict(os.environ, POSTGRES_PASSWORD=self.password)
-        done = subprocess.run([SCRIPT, *map(str, arguments)], env=env, capture_output=True, text=True, timeout=120,
-                              check=False)
-        assert done.returncode == 0, f"postgres.sh {arguments}: {done.stderr}"
-
-    def start(self):
-        self._run("start", self.folder, self.port)
-        return self
-
-    def stop(self):
-        self._run("stop", self.folder)
-
-    def kill(self):
-        self._run("kill", self.folder)
-
-    def freeze(self):
-        self._run("freeze", self.folder)
-
-    def resume(self):
-        self._run("continue", self.folder)
+        super().__init__(self.parent / "pg", free_port())
 
     def remove(self):
         if self.folder.exists():

@@ -26,10 +26,10 @@ class TlsRedis(Redis):
         self.options = ["--tls-port", self.tls_port, "--tls-cert-file", crt, "--tls-key-file", key,
                         "--tls-ca-cert-file", authority.ca, *options]
 
-    def _run(self, *arguments):
+    def run(self, *arguments):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("REDIS_OPTIONS", " ".join(map(str, self.options)))
-            super()._run(*arguments)
+            super().run(*arguments)
 
     def settings(self, **more):
         return super().settings(**{"REDIS_PORT": self.tls_port, "REDIS_SSL_ENABLED": "true",
