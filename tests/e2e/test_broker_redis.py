@@ -62,7 +62,7 @@ def test_messages_wait_in_redis_and_come_in_order(redis, make_broker):
     absent(broker, "dev", "a/#", 2)
     with broker.client("pub", 5) as publisher:
         for number in range(300):
-            publisher.publish(f"a/{number % 7}", str(number), 1 + number % 2, packet_id=number + 1)
+            publisher.publish("a/b", str(number), 1 + number % 2, packet_id=number + 1)  # order is by topic
     wait_until(lambda: redis.cli("ZCARD", "e2e:{dev}_messages") == "300", what="300 rows in Redis")
     assert redis.cli("GET", "e2e:{dev}_last_packet_id") == "300"
     assert 0 < int(redis.cli("TTL", "e2e:{dev}_messages_300")) <= 604800

@@ -65,6 +65,8 @@ def refused_by_the_session(vector, connack):
         return 0x8C  # no such method
     if fields["type"] == "PUBLISH" and fields["retain"] and RETAIN_UNAVAILABLE in connack:
         return 0x9A
+    if fields["type"] == "CONNECT" and fields["version"] == 5 and fields.get("will", {}).get("retain"):
+        return 0x9A  # a will that nobody could keep
     if fields["type"] == "PUBLISH" and TOPIC_ALIAS in props:
         return 0x94  # above the Topic Alias Maximum of the defaults, or unknown
     return None
