@@ -14,6 +14,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "json_member.h"
 
 #define SAFE_INT        (1ll << 53)
 #define JSON_GROWTH     6    /* "\u0000" of one byte */
@@ -26,13 +27,6 @@
 #define EARLIEST_SECOND 0
 #define LATEST_SECOND   4102444800ll /* 2100: beyond it a line is not one of ours */
 
-/* The steps below stop at the first error, so each can be written as one line. */
-#define TRY(expr)                                                                                  \
-    do {                                                                                           \
-        if (err == SL_OK)                                                                          \
-            err = (expr);                                                                          \
-    } while (0)
-
 size_t sl_document_json_bound(const sl_document *doc)
 {
     size_t raw = doc->topic.len + doc->payload.len + doc->id.text.len +
@@ -43,34 +37,12 @@ size_t sl_document_json_bound(const sl_document *doc)
     return raw * JSON_GROWTH + JSON_FIXED;
 }
 
-/* The name of a member; a comma before it unless the object has just been opened. */
-static sl_err write_name(sl_buf *out, const char *name)
-{
-    sl_slice sofar = sl_buf_peek(out);
-    bool first = sofar.len > 0 && sofar.ptr[sofar.len - 1] == '{';
-    return sl_buf_printf(out, "%s\"%s\":", first ? "" : ",", name);
-}
-
-static sl_err write_text(sl_buf *out, const char *name, sl_slice text)
-{
-    sl_err err = write_name(out, name);
-    TRY(sl_json_write_string(out, text));
-    return err;
-}
-
-static sl_err write_number(sl_buf *out, const char *name, int64_t value)
-{
-    sl_err err = write_name(out, name);
-    TRY(sl_buf_printf(out, "%lld", (long long)value));
-    return err;
-}
-
 static sl_err write_binary(sl_buf *out, const char *name, sl_slice bytes)
 {
-    sl_err err = write_name(out, name);
-    TRY(sl_buf_append_str(out, "{\"$binary\":{\"base64\":\""));
-    TRY(sl_base64_write(out, bytes));
-    TRY(sl_buf_append_str(out, "\",\"subType\":\"00\"}}"));
+    sl_err err = sl_json_member_name(out, name);
+    JSON_TRY(sl_buf_append_str(out, "{\"$binary\":{\"base64\":\""));
+    JSON_TRY(sl_base64_write(out, bytes));
+    JSON_TRY(sl_buf_append_str(out, "\",\"subType\":\"00\"}}"));
     return err;
 }
 
@@ -78,8 +50,8 @@ static sl_err write_date(sl_buf *out, const char *name, int64_t wall_ms)
 {
     char iso[SL_CLOCK_ISO_BYTES];
     sl_clock_format_iso(wall_ms * NS_PER_MS, iso);
-    sl_err err = write_name(out, name);
-    TRY(sl_buf_printf(out, "{\"$date\":\"%.*sZ\"}", ISO_MS_CHARS, iso));
+    sl_err err = sl_json_member_name(out, name);
+    JSON_TRY(sl_buf_printf(out, "{\"$date\":\"%.*sZ\"}", ISO_MS_CHARS, iso));
     return err;
 }
 
@@ -88,64 +60,50 @@ static sl_err write_id(sl_buf *out, const sl_doc_id *id)
     const char *text = (const char *)id->text.ptr; // NUL ended by its maker
     bool safe = id->num <= SAFE_INT && id->num >= -SAFE_INT;
     bool real = strpbrk(text, ".E") != NULL; // reads back as floating point
-    sl_err err = write_name(out, "_id");
+    sl_err err = sl_json_member_name(out, "_id");
     switch (id->kind) {
     case SL_DOC_ID_OID:
-        TRY(sl_buf_printf(out, "{\"$oid\":\"%s\"}", text));
+        JSON_TRY(sl_buf_printf(out, "{\"$oid\":\"%s\"}", text));
         break;
     case SL_DOC_ID_STRING:
-        TRY(sl_json_write_string(out, id->text));
+        JSON_TRY(sl_json_write_string(out, id->text));
         break;
     case SL_DOC_ID_INT64:
-        TRY(sl_buf_printf(out, safe ? "%s" : "{\"$numberLong\":\"%s\"}", text));
+        JSON_TRY(sl_buf_printf(out, safe ? "%s" : "{\"$numberLong\":\"%s\"}", text));
         break;
     case SL_DOC_ID_DOUBLE:
-        TRY(sl_buf_printf(out, real ? "%s" : "{\"$numberDouble\":\"%s\"}", text));
+        JSON_TRY(sl_buf_printf(out, real ? "%s" : "{\"$numberDouble\":\"%s\"}", text));
         break;
     case SL_DOC_ID_DECIMAL:
-        TRY(sl_buf_printf(out, "{\"$numberDecimal\":\"%s\"}", text));
+        JSON_TRY(sl_buf_printf(out, "{\"$numberDecimal\":\"%s\"}", text));
         break;
     case SL_DOC_ID_BOOL:
-        TRY(sl_buf_append_str(out, text));
+        JSON_TRY(sl_buf_append_str(out, text));
         break;
     }
-    return err;
-}
-
-static sl_err write_user_props(sl_buf *out, const sl_message_props *props)
-{
-    sl_err err = write_name(out, "userProperties");
-    TRY(sl_buf_append_u8(out, '['));
-    for (uint32_t i = 0; i < props->user_count; i++) {
-        TRY(sl_buf_append_str(out, i == 0 ? "{" : ",{"));
-        TRY(write_text(out, "name", props->user[i].name));
-        TRY(write_text(out, "value", props->user[i].value));
-        TRY(sl_buf_append_u8(out, '}'));
-    }
-    TRY(sl_buf_append_u8(out, ']'));
     return err;
 }
 
 static sl_err write_mqtt5(const sl_document *doc, sl_buf *out)
 {
     const sl_message_props *props = &doc->props;
-    sl_err err = write_name(out, "mqtt5");
-    TRY(sl_buf_append_u8(out, '{'));
+    sl_err err = sl_json_member_name(out, "mqtt5");
+    JSON_TRY(sl_buf_append_u8(out, '{'));
     if (props->has & SL_PROP_USER)
-        TRY(write_user_props(out, props));
+        JSON_TRY(sl_json_member_user_props(out, props));
     if (props->has & SL_PROP_CONTENT_TYPE)
-        TRY(write_text(out, "contentType", props->content_type));
+        JSON_TRY(sl_json_member_text(out, "contentType", props->content_type));
     if (props->has & SL_PROP_CORRELATION_DATA)
-        TRY(write_binary(out, "correlationData", props->correlation_data));
+        JSON_TRY(write_binary(out, "correlationData", props->correlation_data));
     if (props->has & SL_PROP_RESPONSE_TOPIC)
-        TRY(write_text(out, "responseTopic", props->response_topic));
+        JSON_TRY(sl_json_member_text(out, "responseTopic", props->response_topic));
     if (props->has & SL_PROP_PAYLOAD_FORMAT)
-        TRY(write_number(out, "payloadFormatIndicator", props->payload_format));
+        JSON_TRY(sl_json_member_number(out, "payloadFormatIndicator", props->payload_format));
     if (props->has & SL_PROP_MESSAGE_EXPIRY) {
-        TRY(write_number(out, "messageExpiryInterval", props->message_expiry_s));
-        TRY(write_date(out, "expiresAt", sl_document_expires_ms(doc)));
+        JSON_TRY(sl_json_member_number(out, "messageExpiryInterval", props->message_expiry_s));
+        JSON_TRY(write_date(out, "expiresAt", sl_document_expires_ms(doc)));
     }
-    TRY(sl_buf_append_u8(out, '}'));
+    JSON_TRY(sl_buf_append_u8(out, '}'));
     return err;
 }
 
@@ -153,37 +111,37 @@ static sl_err write_fate(const sl_doc_fate *fate, sl_buf *out)
 {
     char iso[SL_CLOCK_ISO_BYTES];
     sl_clock_format_iso(fate->at_ns, iso);
-    sl_err err = write_name(out, "_deadLetter");
-    TRY(sl_buf_append_u8(out, '{'));
-    TRY(write_text(out, "at", sl_slice_str(iso)));
-    TRY(write_text(out, "reason", sl_slice_str(fate->reason)));
-    TRY(write_number(out, "code", fate->code));
-    TRY(write_number(out, "attempts", fate->attempts));
-    TRY(write_text(out, "database", sl_slice_str(fate->database)));
-    TRY(write_text(out, "collection", sl_slice_str(fate->collection)));
-    TRY(sl_buf_append_u8(out, '}'));
+    sl_err err = sl_json_member_name(out, "_deadLetter");
+    JSON_TRY(sl_buf_append_u8(out, '{'));
+    JSON_TRY(sl_json_member_text(out, "at", sl_slice_str(iso)));
+    JSON_TRY(sl_json_member_text(out, "reason", sl_slice_str(fate->reason)));
+    JSON_TRY(sl_json_member_number(out, "code", fate->code));
+    JSON_TRY(sl_json_member_number(out, "attempts", fate->attempts));
+    JSON_TRY(sl_json_member_text(out, "database", sl_slice_str(fate->database)));
+    JSON_TRY(sl_json_member_text(out, "collection", sl_slice_str(fate->collection)));
+    JSON_TRY(sl_buf_append_u8(out, '}'));
     return err;
 }
 
 sl_err sl_document_write_json(const sl_document *doc, const sl_doc_fate *fate, sl_buf *out)
 {
     sl_err err = sl_buf_append_u8(out, '{');
-    TRY(write_id(out, &doc->id));
-    TRY(write_text(out, "topic", doc->topic));
+    JSON_TRY(write_id(out, &doc->id));
+    JSON_TRY(sl_json_member_text(out, "topic", doc->topic));
     if (doc->is_text)
-        TRY(write_text(out, "payload", doc->payload));
+        JSON_TRY(sl_json_member_text(out, "payload", doc->payload));
     else
-        TRY(write_binary(out, "payload", doc->payload));
-    TRY(write_date(out, "receivedAt", sl_document_received_ms(doc)));
-    TRY(write_number(out, "receivedAtNanos", sl_document_received_nanos(doc)));
-    TRY(write_number(out, "qos", doc->qos));
-    TRY(write_name(out, "retain"));
-    TRY(sl_buf_append_str(out, doc->retain ? "true" : "false"));
+        JSON_TRY(write_binary(out, "payload", doc->payload));
+    JSON_TRY(write_date(out, "receivedAt", sl_document_received_ms(doc)));
+    JSON_TRY(sl_json_member_number(out, "receivedAtNanos", sl_document_received_nanos(doc)));
+    JSON_TRY(sl_json_member_number(out, "qos", doc->qos));
+    JSON_TRY(sl_json_member_name(out, "retain"));
+    JSON_TRY(sl_buf_append_str(out, doc->retain ? "true" : "false"));
     if (doc->props.has != 0)
-        TRY(write_mqtt5(doc, out));
+        JSON_TRY(write_mqtt5(doc, out));
     if (fate != NULL)
-        TRY(write_fate(fate, out));
-    TRY(sl_buf_append_u8(out, '}'));
+        JSON_TRY(write_fate(fate, out));
+    JSON_TRY(sl_buf_append_u8(out, '}'));
     return err;
 }
 
@@ -300,7 +258,7 @@ static sl_err read_user_pair(reader *rd, const cJSON *pair, span *out)
         if (texts[i] == NULL)
             return SL_EMALFORMED;
         out[i] = (span){sl_buf_peek(&rd->bytes).len, strlen(texts[i])};
-        TRY(sl_buf_append_str(&rd->bytes, texts[i]));
+        JSON_TRY(sl_buf_append_str(&rd->bytes, texts[i]));
     }
     return err;
 }
@@ -316,7 +274,7 @@ static sl_err read_user_props(reader *rd, sl_json_value value)
         const cJSON *pair;
         cJSON_ArrayForEach(pair, list)
         {
-            TRY(read_user_pair(rd, pair, &rd->user[2 * (size_t)rd->user_count++]));
+            JSON_TRY(read_user_pair(rd, pair, &rd->user[2 * (size_t)rd->user_count++]));
         }
     }
     cJSON_Delete(list);
@@ -342,28 +300,28 @@ static sl_err read_mqtt5(reader *rd, sl_slice object)
         props->has |= SL_PROP_USER;
         err = read_user_props(rd, value);
     }
-    TRY(find(object, "contentType", &value, &found));
+    JSON_TRY(find(object, "contentType", &value, &found));
     if (err == SL_OK && found) {
         props->has |= SL_PROP_CONTENT_TYPE;
         err = read_string(rd, value, &rd->content_type);
     }
-    TRY(find(object, "responseTopic", &value, &found));
+    JSON_TRY(find(object, "responseTopic", &value, &found));
     if (err == SL_OK && found) {
         props->has |= SL_PROP_RESPONSE_TOPIC;
         err = read_string(rd, value, &rd->response_topic);
     }
-    TRY(find(object, "correlationData", &value, &found));
+    JSON_TRY(find(object, "correlationData", &value, &found));
     if (err == SL_OK && found) {
         props->has |= SL_PROP_CORRELATION_DATA;
         err = read_binary(rd, value, &rd->correlation_data);
     }
-    TRY(find(object, "payloadFormatIndicator", &value, &found));
+    JSON_TRY(find(object, "payloadFormatIndicator", &value, &found));
     if (err == SL_OK && found) {
         props->has |= SL_PROP_PAYLOAD_FORMAT;
         err = read_int(value, 0, 1, &number);
         props->payload_format = (uint8_t)number;
     }
-    TRY(find(object, "messageExpiryInterval", &value, &found));
+    JSON_TRY(find(object, "messageExpiryInterval", &value, &found));
     if (err == SL_OK && found) {
         props->has |= SL_PROP_MESSAGE_EXPIRY;
         err = read_int(value, 0, UINT32_MAX, &number);
@@ -391,25 +349,25 @@ static sl_err read_members(reader *rd, const char **why)
     int64_t ms = 0, nanos = 0, qos = 0;
     *why = "no usable _id";
     sl_err err = sl_json_find(rd->line, "_id", &value);
-    TRY(read_id(value, &doc->id));
+    JSON_TRY(read_id(value, &doc->id));
     if (err == SL_OK)
         *why = "no topic text";
-    TRY(sl_json_find(rd->line, "topic", &value));
-    TRY(read_string(rd, value, &rd->topic));
+    JSON_TRY(sl_json_find(rd->line, "topic", &value));
+    JSON_TRY(read_string(rd, value, &rd->topic));
     if (err == SL_OK)
         *why = "no payload, text or binary";
-    TRY(read_payload(rd));
+    JSON_TRY(read_payload(rd));
     if (err == SL_OK)
         *why = "no receivedAt date";
-    TRY(sl_json_find(rd->line, "receivedAt", &value));
-    TRY(read_date(value, &ms));
+    JSON_TRY(sl_json_find(rd->line, "receivedAt", &value));
+    JSON_TRY(read_date(value, &ms));
     if (err == SL_OK)
         *why = "receivedAtNanos, qos or retain missing or out of range";
-    TRY(sl_json_find(rd->line, "receivedAtNanos", &value));
-    TRY(read_int(value, 0, NS_PER_MS - 1, &nanos));
-    TRY(sl_json_find(rd->line, "qos", &value));
-    TRY(read_int(value, 0, 2, &qos));
-    TRY(sl_json_find(rd->line, "retain", &value));
+    JSON_TRY(sl_json_find(rd->line, "receivedAtNanos", &value));
+    JSON_TRY(read_int(value, 0, NS_PER_MS - 1, &nanos));
+    JSON_TRY(sl_json_find(rd->line, "qos", &value));
+    JSON_TRY(read_int(value, 0, 2, &qos));
+    JSON_TRY(sl_json_find(rd->line, "retain", &value));
     if (err == SL_OK && value.kind != SL_JSON_BOOL)
         err = SL_EMALFORMED;
     if (err != SL_OK)

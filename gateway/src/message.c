@@ -8,6 +8,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "json_member.h"
 #include "mqtt/props.h"
 
 /* Properties of a PUBLISH that the message object shows; aliases and subscription identifiers are
@@ -110,55 +111,12 @@ size_t sl_message_json_bound(const sl_message *msg)
     return raw * 6 + 512;
 }
 
-/* The steps below stop at the first error, so each can be written as one line. */
-#define TRY(expr)                                                                                  \
-    do {                                                                                           \
-        if (err == SL_OK)                                                                          \
-            err = (expr);                                                                          \
-    } while (0)
-
-/* A comma unless the object has just been opened. */
-static sl_err write_name(sl_buf *out, const char *name)
-{
-    sl_slice sofar = sl_buf_peek(out);
-    bool first = sofar.len > 0 && sofar.ptr[sofar.len - 1] == '{';
-    return sl_buf_printf(out, "%s\"%s\":", first ? "" : ",", name);
-}
-
-static sl_err write_text_field(sl_buf *out, const char *name, sl_slice text)
-{
-    sl_err err = write_name(out, name);
-    TRY(sl_json_write_string(out, text));
-    return err;
-}
-
 static sl_err write_base64_field(sl_buf *out, const char *name, sl_slice bytes)
 {
-    sl_err err = write_name(out, name);
-    TRY(sl_buf_append_u8(out, '"'));
-    TRY(sl_base64_write(out, bytes));
-    TRY(sl_buf_append_u8(out, '"'));
-    return err;
-}
-
-static sl_err write_number_field(sl_buf *out, const char *name, uint32_t value)
-{
-    sl_err err = write_name(out, name);
-    TRY(sl_buf_printf(out, "%u", value));
-    return err;
-}
-
-static sl_err write_user_props(sl_buf *out, const sl_message_props *props)
-{
-    sl_err err = write_name(out, "userProperties");
-    TRY(sl_buf_append_u8(out, '['));
-    for (uint32_t i = 0; i < props->user_count; i++) {
-        TRY(sl_buf_append_str(out, i == 0 ? "{" : ",{"));
-        TRY(write_text_field(out, "name", props->user[i].name));
-        TRY(write_text_field(out, "value", props->user[i].value));
-        TRY(sl_buf_append_u8(out, '}'));
-    }
-    TRY(sl_buf_append_u8(out, ']'));
+    sl_err err = sl_json_member_name(out, name);
+    JSON_TRY(sl_buf_append_u8(out, '"'));
+    JSON_TRY(sl_base64_write(out, bytes));
+    JSON_TRY(sl_buf_append_u8(out, '"'));
     return err;
 }
 
@@ -166,18 +124,18 @@ static sl_err write_mqtt5(sl_buf *out, const sl_message_props *props)
 {
     sl_err err = sl_buf_append_str(out, ",\"mqtt5\":{");
     if (props->has & SL_PROP_USER)
-        TRY(write_user_props(out, props));
+        JSON_TRY(sl_json_member_user_props(out, props));
     if (props->has & SL_PROP_CONTENT_TYPE)
-        TRY(write_text_field(out, "contentType", props->content_type));
+        JSON_TRY(sl_json_member_text(out, "contentType", props->content_type));
     if (props->has & SL_PROP_CORRELATION_DATA)
-        TRY(write_base64_field(out, "correlationData", props->correlation_data));
+        JSON_TRY(write_base64_field(out, "correlationData", props->correlation_data));
     if (props->has & SL_PROP_RESPONSE_TOPIC)
-        TRY(write_text_field(out, "responseTopic", props->response_topic));
+        JSON_TRY(sl_json_member_text(out, "responseTopic", props->response_topic));
     if (props->has & SL_PROP_PAYLOAD_FORMAT)
-        TRY(write_number_field(out, "payloadFormatIndicator", props->payload_format));
+        JSON_TRY(sl_json_member_number(out, "payloadFormatIndicator", props->payload_format));
     if (props->has & SL_PROP_MESSAGE_EXPIRY)
-        TRY(write_number_field(out, "messageExpiryInterval", props->message_expiry_s));
-    TRY(sl_buf_append_u8(out, '}'));
+        JSON_TRY(sl_json_member_number(out, "messageExpiryInterval", props->message_expiry_s));
+    JSON_TRY(sl_buf_append_u8(out, '}'));
     return err;
 }
 
@@ -186,18 +144,19 @@ sl_err sl_message_write_json(const sl_message *msg, sl_message_replay replay, sl
     char when[SL_CLOCK_ISO_BYTES];
     sl_clock_format_iso(msg->received_at_ns, when);
     sl_err err = sl_buf_append_u8(out, '{');
-    TRY(write_text_field(out, "topic", msg->topic));
+    JSON_TRY(sl_json_member_text(out, "topic", msg->topic));
     if (msg->is_text)
-        TRY(write_text_field(out, "payload", msg->payload));
+        JSON_TRY(sl_json_member_text(out, "payload", msg->payload));
     else
-        TRY(write_base64_field(out, "payload", msg->payload));
-    TRY(sl_buf_printf(
+        JSON_TRY(write_base64_field(out, "payload", msg->payload));
+    JSON_TRY(sl_buf_printf(
         out, ",\"payloadEncoding\":\"%s\",\"receivedAt\":\"%s\",\"qos\":%u,\"retain\":%s",
         msg->is_text ? "text" : "base64", when, msg->qos, msg->retain ? "true" : "false"));
     if (msg->props.has != 0)
-        TRY(write_mqtt5(out, &msg->props));
+        JSON_TRY(write_mqtt5(out, &msg->props));
     if (replay != SL_MESSAGE_NO_REPLAY_FIELD)
-        TRY(sl_buf_printf(out, ",\"replay\":%s", replay == SL_MESSAGE_REPLAYED ? "true" : "false"));
-    TRY(sl_buf_append_u8(out, '}'));
+        JSON_TRY(
+            sl_buf_printf(out, ",\"replay\":%s", replay == SL_MESSAGE_REPLAYED ? "true" : "false"));
+    JSON_TRY(sl_buf_append_u8(out, '}'));
     return err;
 }

@@ -12,6 +12,7 @@ add_library(sl_gateway_store STATIC
   ${CMAKE_CURRENT_LIST_DIR}/writer.c
   ${CMAKE_CURRENT_LIST_DIR}/writer_lane.c
   ${CMAKE_CURRENT_LIST_DIR}/writer_bury.c
+  ${CMAKE_CURRENT_LIST_DIR}/json_member.c
   ${CMAKE_CURRENT_LIST_DIR}/message.c)
 target_include_directories(sl_gateway_store PUBLIC ${CMAKE_CURRENT_LIST_DIR})
 target_link_libraries(sl_gateway_store PUBLIC sl_loop sl_mqtt sl_base
