@@ -22,7 +22,7 @@ void sl_actor_connect_next(sl_client *cl, sl_io *io);
 
 /* on_publish.c */
 sl_actor_verdict sl_actor_on_publish(sl_client *cl, sl_io *io, sl_client_item *it,
-                                     const sl_mqtt_publish *pub, sl_slice wire, uint32_t header);
+                                     const sl_mqtt_publish *pub, sl_slice wire);
 sl_actor_verdict sl_actor_on_pubrel(sl_client *cl, sl_io *io, sl_client_item *it,
                                     const sl_mqtt_ack *ack);
 void sl_actor_qos2_remove(sl_client *cl, uint16_t packet_id);

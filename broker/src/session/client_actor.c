@@ -22,9 +22,6 @@
 /* cl->actor_state */
 enum { STATE_NONE, STATE_WAITING, STATE_LIVE, STATE_ENDING };
 
-#define CLIENT_ID_MAX_BYTES 65535u
-#define KEEP_ALIVE_BYTES    5
-
 /* ---- CONNECT: what needs no session (on the connection's loop) ---------------------------------
  */
 
@@ -512,11 +509,11 @@ static void on_disconnect(sl_client_item *it, const sl_mqtt_disconnect *dc)
 }
 
 static sl_actor_verdict on_packet(sl_client *cl, sl_io *io, sl_client_item *it,
-                                  const sl_mqtt_packet *pkt, sl_slice wire, uint32_t header)
+                                  const sl_mqtt_packet *pkt, sl_slice wire)
 {
     switch (pkt->type) {
     case SL_MQTT_PUBLISH:
-        return sl_actor_on_publish(cl, io, it, &pkt->publish, wire, header);
+        return sl_actor_on_publish(cl, io, it, &pkt->publish, wire);
     case SL_MQTT_PUBREL:
         return sl_actor_on_pubrel(cl, io, it, &pkt->ack);
     case SL_MQTT_SUBSCRIBE:
@@ -571,7 +568,7 @@ static sl_actor_verdict on_packets(sl_client *cl, sl_io *io, sl_client_item *it)
                 refuse_packet(cl, io, it, rc, why);
                 break;
             }
-            if (on_packet(cl, io, it, &pkt, wire, fr.header_size) == SL_ACTOR_HOLD)
+            if (on_packet(cl, io, it, &pkt, wire) == SL_ACTOR_HOLD)
                 return SL_ACTOR_HOLD;
         }
         it->off += (uint32_t)wire.len;

@@ -166,9 +166,8 @@ static sl_err append(sl_client *cl, sl_io *io, sl_client_item *it, const sl_mqtt
 }
 
 sl_actor_verdict sl_actor_on_publish(sl_client *cl, sl_io *io, sl_client_item *it,
-                                     const sl_mqtt_publish *pub, sl_slice wire, uint32_t header)
+                                     const sl_mqtt_publish *pub, sl_slice wire)
 {
-    (void)header;
     if (!check_publish(cl, io, it, pub)) {
         sl_io_count(io, SL_BS_IN_QOS0 + pub->qos, 1);
         return SL_ACTOR_DONE;
